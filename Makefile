@@ -1,0 +1,51 @@
+# Everything here works on a fresh Debian or Ubuntu machine with Python 3.11-3.13, make and python3-venv.
+# The environment lives in .venv and is exactly requirements/lock.txt (versions and hashes).
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# The stamp's name holds what the environment depends on, so a changed lock or interpreter sets it up anew.
+STAMP  := $(VENV)/.installed-$(shell $(PYTHON) -c 'import hashlib,sys; print(hashlib.sha256(open("requirements/lock.txt","rb").read()+sys.version.encode()).hexdigest()[:16])' 2>/dev/null)
+
+.PHONY: help setup demo test check format lock test-faults bench-startup clean
+
+help:            ## show this list
+	@grep -E '^[a-z-]+: *.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
+
+setup: $(STAMP)  ## create .venv with the pinned packages (quick when done before)
+
+$(STAMP):
+	@$(PYTHON) -c 'import sys; v=sys.version_info[:2]; sys.exit(0 if (3,11)<=v<(3,14) else "Headway needs Python 3.11, 3.12 or 3.13 (TensorFlow 2.21 has no wheel for %d.%d). Try: make PYTHON=python3.12 ..." % v)'
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo 'Python has no venv module: apt-get install python3-venv'; exit 1; }
+	@echo 'Setting up .venv (about a minute; 1.6 GB) ...'
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lock.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@rm -f $(VENV)/.installed-* && touch $@
+
+demo: setup      ## train the E1 CNN on MNIST: 1 parameter server, a chief and 1 worker
+	@$(BIN)/headway run examples/mnist-async.yaml
+
+test: setup      ## unit, contract and real-process tests (under ten minutes on two cores)
+	@$(BIN)/python -m pytest
+
+check: setup     ## format, lint, types
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+format: setup    ## rewrite the sources in the project's format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+test-faults: setup  ## the fault tests, ten times in a row
+	@for i in 1 2 3 4 5 6 7 8 9 10; do echo "round $$i of 10"; $(BIN)/python -m pytest -q -m fault || exit 1; done
+
+bench-startup: setup  ## how long `headway --help` takes, repeated
+	@$(BIN)/python benchmarks/startup.py
+
+lock:            ## renew requirements/lock.txt from pyproject.toml (needs uv)
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra tensorflow --extra dev pyproject.toml -o requirements/lock.txt
+
+clean:           ## remove the environment and caches (never runs/)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

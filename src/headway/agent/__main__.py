@@ -1,0 +1,35 @@
+"""`python -m headway.agent`: serve a launcher on standard input and output."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import socket
+import struct
+import sys
+
+from headway.agent.agent import serve_standard_streams
+
+SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 0x1
+
+
+def bring_loopback_up() -> None:
+    """A new network namespace has its loopback interface down."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        request = struct.pack("16sh14x", b"lo", 0)
+        (flags,) = struct.unpack("16xh14x", fcntl.ioctl(control, SIOCGIFFLAGS, request))
+        fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | IFF_UP))
+
+
+def main() -> None:
+    if "--private-network" in sys.argv:
+        bring_loopback_up()
+    asyncio.run(serve_standard_streams())
+    # Leave at once: a task's pipe that is still open must not keep us.
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""The agent: one small process on each node. It starts tasks, reaps them, follows their events and
+heartbeats, and ends them when its lease runs out. It holds no policy: what to do about an exit is the
+supervisor's business, in the launcher.
+
+It is single-threaded on purpose: PR_SET_PDEATHSIG fires when the *thread* that forked ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from headway.agent import protocol
+from headway.agent.tail import Tail
+from headway.record.files import EventWriter
+
+TICK = 0.1  # seconds between looks at the tasks' files
+ALIVE_EVERY = 0.5  # seconds between heartbeat reports
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass
+class RunningTask:
+    process: subprocess.Popen[bytes]
+    attempt: int
+    tail: Tail
+    heartbeat: Path
+    beat: int  # modification time of the heartbeat file when last looked at
+    beat_at: float  # our own clock at its last change
+
+
+class Agent:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.WriteTransport) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._tasks: dict[str, RunningTask] = {}
+        self._lease = 3.0
+        self._renewed = time.monotonic()
+        self._over = asyncio.Event()
+        self._reason = ""
+        self._events: EventWriter | None = None
+
+    async def live(self) -> None:
+        """Serve until told to quit or the lease runs out; then nothing that we started is left."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGCHLD, self._reap)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._end, f"signal {number.name}")
+        _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans of our tasks become ours to end
+        jobs = [loop.create_task(self._listen()), loop.create_task(self._watch())]
+        await self._over.wait()
+        for job in jobs:
+            job.cancel()
+        self._kill_everything()
+        self._say("goodbye", reason=self._reason)
+        if self._events:
+            self._events.write("agent_ended", reason=self._reason)
+            self._events.close()
+
+    # --- listening -------------------------------------------------------------------------------------------
+    async def _listen(self) -> None:
+        while line := await self._reader.readline():
+            self._renewed = time.monotonic()
+            message = protocol.decode(line)
+            handler = getattr(self, f"_do_{message['do']}")
+            with contextlib.suppress(ProcessLookupError):  # the task ended meanwhile; its `exited` is on the way
+                handler(**{key: value for key, value in message.items() if key != "do"})
+        # The launcher is gone, perhaps to come back (`attach`): the lease decides.
+
+    def _do_hello(self, version: int, lease: float, folder: str) -> None:
+        if version != protocol.VERSION:
+            self._end(f"the launcher speaks protocol {version}, this agent {protocol.VERSION}")
+        self._lease = lease
+        self._events = EventWriter(Path(folder) / "events" / "agent.jsonl")
+        facts = {
+            "host": socket.gethostname(),
+            "cores": sorted(os.sched_getaffinity(0)),
+            "memory": psutil.virtual_memory().total,
+        }
+        self._say("ready", version=protocol.VERSION, pid=os.getpid(), facts=facts)
+
+    def _do_renew(self) -> None:
+        pass  # every message renews
+
+    def _do_ports(self, count: int, first: int | None = None, last: int | None = None) -> None:
+        try:
+            self._say("ports", ports=free_ports(count, first, last))
+        except OSError as error:
+            self._say("ports", error=str(error))
+
+    def _do_start(
+        self,
+        task: str,
+        attempt: int,
+        argv: list[str],
+        env: dict[str, str],
+        cores: list[int] | None,
+        files: dict[str, str],
+    ) -> None:
+        heartbeat = Path(files["alive"])
+        heartbeat.touch()
+        tail = Tail(Path(files["events"]))
+
+        def in_child() -> None:
+            _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if cores:
+                os.sched_setaffinity(0, cores)
+
+        try:
+            with Path(files["log"]).open("ab") as log:
+                process = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, **env},
+                    start_new_session=True,
+                    preexec_fn=in_child,  # noqa: PLW1509 - safe: the agent has one thread
+                )
+        except (OSError, subprocess.SubprocessError) as error:
+            self._say("started", task=task, attempt=attempt, error=str(error))
+            return
+        self._tasks[task] = RunningTask(
+            process, attempt, tail, heartbeat, heartbeat.stat().st_mtime_ns, time.monotonic()
+        )
+        self._say("started", task=task, attempt=attempt, pid=process.pid)
+
+    def _do_tell(self, task: str, message: dict[str, Any]) -> None:
+        if (running := self._tasks.get(task)) and running.process.stdin:
+            with contextlib.suppress(BrokenPipeError):
+                running.process.stdin.write(protocol.encode(message))
+                running.process.stdin.flush()
+
+    def _do_signal(self, task: str, number: int) -> None:
+        if running := self._tasks.get(task):
+            os.killpg(running.process.pid, number)
+
+    def _do_quit(self) -> None:
+        self._end("told to quit")
+
+    # --- watching --------------------------------------------------------------------------------------------
+    async def _watch(self) -> None:
+        reported = 0.0
+        while True:
+            await asyncio.sleep(TICK)
+            now = time.monotonic()
+            if now - self._renewed > self._lease:
+                self._end(f"the lease of {self._lease:g} s ran out: the launcher is gone")
+            for name, running in self._tasks.items():
+                self._send_lines(name, running)
+                beat = running.heartbeat.stat().st_mtime_ns if running.heartbeat.exists() else running.beat
+                if beat != running.beat:
+                    running.beat, running.beat_at = beat, now
+            if self._tasks and now - reported > ALIVE_EVERY:
+                reported = now
+                ages = {name: round(now - running.beat_at, 2) for name, running in self._tasks.items()}
+                self._say("alive", tasks=ages)
+
+    def _send_lines(self, name: str, running: RunningTask) -> None:
+        offset, data = running.tail.read()
+        if data:
+            self._say("lines", task=name, offset=offset, data=data)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            for name, running in list(self._tasks.items()):
+                if running.process.pid == pid:
+                    self._task_ended(name, running, os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024)
+
+    def _task_ended(self, name: str, running: RunningTask, code: int, peak_rss: int) -> None:
+        running.process.returncode = code  # we reaped it ourselves
+        if running.process.stdin:
+            with contextlib.suppress(BrokenPipeError):
+                running.process.stdin.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.process.pid, signal.SIGKILL)  # what the task itself had started
+        self._send_lines(name, running)
+        del self._tasks[name]
+        self._say("exited", task=name, attempt=running.attempt, code=code, rss=peak_rss)
+
+    # --- ending ----------------------------------------------------------------------------------------------
+    def _end(self, reason: str) -> None:
+        self._reason = self._reason or reason
+        self._over.set()
+
+    def _kill_everything(self) -> None:
+        """All descendants, also those that left their process group; repeated, because they may be forking."""
+        deadline = time.monotonic() + 2
+        while (left := psutil.Process().children(recursive=True)) and time.monotonic() < deadline:
+            for process in left:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self._reap()
+            time.sleep(0.01)
+
+    def _say(self, what: str, **fields: Any) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(protocol.encode({"say": what, **fields}))
+
+
+def free_ports(count: int, first: int | None, last: int | None) -> list[int]:
+    """Ports nobody listens on. All are held until all are found, so that they differ."""
+    candidates = iter(range(first, (last or first) + 1)) if first else None
+    with contextlib.ExitStack() as held:
+        ports: list[int] = []
+        while len(ports) < count:
+            port = next(candidates, None) if candidates else 0
+            if port is None:
+                raise OSError(f"only {len(ports)} of {count} ports from {first} to {last} are free")
+            try:
+                listener = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+                listener.bind(("0.0.0.0", port))  # TensorFlow will listen on all interfaces, so all must be free
+                listener.listen()
+            except OSError:
+                if candidates is None:
+                    raise
+                continue
+            ports.append(listener.getsockname()[1])
+        return ports
+
+
+async def serve_standard_streams() -> None:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=protocol.MAX_LINE)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
+    transport, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, sys.stdout.buffer)
+    await Agent(reader, transport).live()
+    await asyncio.sleep(0.05)  # let `goodbye` out

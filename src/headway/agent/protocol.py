@@ -1,0 +1,32 @@
+"""What launcher and agent say to each other: JSON objects, one a line, over any byte stream.
+
+The launcher says (`do`)                               and the agent says (`say`)
+  hello   {version, lease, folder}                       ready    {version, pid, facts}
+  renew   {}                   keeps the lease           alive    {tasks: {task: seconds since its last heartbeat}}
+  ports   {count, first, last}                           ports    {ports: [...]} or {error}
+  start   {task, attempt, argv, env, cores, files}       started  {task, attempt, pid} or {error}
+  tell    {task, message}      a line on its stdin       lines    {task, offset, data}: new lines of its events
+  signal  {task, number}                                 exited   {task, attempt, code, rss}  (code < 0: a signal)
+  quit    {}                   ends tasks and agent      goodbye  {reason}
+
+Every message renews the lease. `lines` of a task always come before its `exited`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+VERSION = 1
+MAX_LINE = 64 * 2**20  # of one message; TF_CONFIG of a thousand tasks is far below
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    message = json.loads(line)
+    if not isinstance(message, dict):
+        raise ValueError("a message is a JSON object")
+    return message

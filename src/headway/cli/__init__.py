@@ -1,0 +1,44 @@
+"""The command line. One short function per command; everything heavy is imported inside it, so that `headway --help`
+loads neither TensorFlow nor DuckDB nor the spec."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from headway.cli import inspect, setup, training
+from headway.errors import INTERRUPTED_EXIT_CODE, HeadwayError
+
+EPILOG = """
+Exit codes: 0 success; 1 other error; 2 invalid job or command line; 3 not found; 4 data cannot be had;
+5 the site cannot give what is asked; 6 the run failed; 7 damaged or newer file; 8 the run is (not) running;
+130 stopped before the end.
+"""
+
+app = typer.Typer(
+    help="Deploy, watch, measure and explain distributed deep-learning training.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+training.add_to(app)
+inspect.add_to(app)
+setup.add_to(app)
+
+
+def main() -> None:
+    """A user's mistake gives its message and an exit code; a traceback is a bug of ours."""
+    try:
+        app(prog_name="headway")
+    except HeadwayError as error:
+        print(f"headway: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED_EXIT_CODE)
+    except BrokenPipeError:  # `headway runs | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

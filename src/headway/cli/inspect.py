@@ -1,0 +1,208 @@
+"""Commands that read what runs have left: runs, show, logs, query, tensorboard."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headway.cli.output import Format, Output, number, print_json, print_table
+from headway.cli.training import Root, root_of
+from headway.errors import HeadwayError, NotFound
+
+RunName = Annotated[str, typer.Argument(help="A run's name, its beginning, its path, or `last`.", show_default=False)]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(runs)
+    app.command()(show)
+    app.command()(logs)
+    app.command()(query)
+    app.command()(tensorboard)
+
+
+def runs(root: Root = None, output: Output = Format.text) -> None:
+    """Every run, oldest first, with its figures."""
+    from headway.record.run import load_all
+    from headway.record.seal import result
+
+    figures = []
+    for run in load_all(root_of(root)):
+        try:
+            figures.append(result(run))
+        except HeadwayError as error:  # one damaged run must not hide the others
+            print(f"headway: {error}", file=sys.stderr)
+    if output is Format.json:
+        print_json(figures)
+        return
+    if not figures:
+        print(f"no runs in {root_of(root)} yet; try: headway run examples/mnist-async.yaml")
+        return
+    print_table(
+        ["run", "state", "strategy", "tasks", "ps", "steps", "steps/s", "examples/s", "accuracy", "loss", "seconds"],
+        [
+            [
+                one["run"],
+                one["state"],
+                one["strategy"],
+                one["num_training_tasks"],
+                one["num_ps"],
+                f"{one['steps']:,}",
+                number(one["steps_per_s"]),
+                number(one["examples_per_s"], 4),
+                f"{one['accuracy']:.4f}" if one["accuracy"] is not None else "-",
+                number(one["loss"]),
+                number(one["seconds"]),
+            ]
+            for one in figures
+        ],
+        right=["tasks", "ps", "steps", "steps/s", "examples/s", "accuracy", "loss", "seconds"],
+    )
+
+
+def show(run: RunName, root: Root = None, output: Output = Format.text) -> None:
+    """One run: its figures, tasks, evaluations, what happened, what was chosen and why, where it ran."""
+    from headway.cli.live import note_text
+    from headway.cli.summary import headline, summary_lines
+    from headway.record.run import load
+    from headway.record.seal import result
+
+    found = load(run, root_of(root))
+    figures = result(found)
+    evaluations, events = found.rows("evaluations"), found.rows("events")
+    if output is Format.json:
+        print_json(
+            {
+                **figures,
+                "job": found.job,
+                "choices": found.choices,
+                "environment": found.environment,
+                "evaluations": evaluations,
+            }
+        )
+        return
+    print(f"{headline(figures)}\n")
+    for what, figure in summary_lines(figures, found):
+        print(f"  {what:<26} {figure}")
+    if figures["staleness"]:
+        shares = {
+            key: value / figures["staleness"]["updates"] for key, value in figures["staleness"]["histogram"].items()
+        }
+        print("\nstaleness (updates by others between pull and push)")
+        for key, share in list(shares.items())[:12]:
+            print(f"  {key:>4}  {share:6.1%}  {'█' * round(40 * share)}")
+    if evaluations:
+        print("\nevaluations")
+        print_table(
+            ["  step", "accuracy", "loss", "seconds"],
+            [
+                [f"  {one['step']:,}", number(one["accuracy"], 4), number(one["loss"], 4), number(one["seconds"])]
+                for one in evaluations
+            ],
+        )
+    import json
+
+    notable = [(event, text) for event in events if (text := note_text(event["kind"], json.loads(event["data"])))]
+    if notable:
+        print("\nwhat happened")
+        for event, text in notable:
+            print(f"  {event['t'] - figures['created']:8.1f} s  {text}")
+    print("\nchosen, and why")
+    for choice in found.choices:
+        print(f"  {choice['path']}: {choice['value']}  ({choice['reason']})")
+    print("\nran on")
+    environment = found.environment
+    print(
+        f"  {environment['cpu']}, {environment['cores']} cores, {environment['system']}, Python {environment['python']}"
+    )
+    print("  " + ", ".join(f"{name} {version}" for name, version in environment["packages"].items()))
+
+
+def logs(
+    run: RunName,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
+    task: Annotated[
+        str | None, typer.Option("--task", help="Only this task, such as worker/0, agent or launcher.")
+    ] = None,
+    root: Root = None,
+) -> None:
+    """What the tasks of a run printed, each line with the task's name."""
+    from headway.record.folder import RunFolder
+    from headway.record.tables import who_wrote
+
+    folder = RunFolder.find(root_of(root), run)
+    offsets: dict[Path, int] = {}
+    while True:
+        alive = folder.is_held()  # looked at first, so that nothing written before the end is missed
+        files = {who_wrote(path): path for path in sorted((folder.path / "logs").glob("*.log"))}
+        if task is not None and task not in files and not alive:
+            raise NotFound(f"{folder.name} has no log of {task!r}; there are: {', '.join(files)}")
+        for who, path in files.items():
+            if task in (None, who):
+                for line in _new_lines(path, offsets, whole_only=alive and follow):
+                    print(line if task else f"{who:>10} | {line}", flush=True)
+        if not follow or not alive:
+            return
+        time.sleep(0.2)
+
+
+def _new_lines(path: Path, offsets: dict[Path, int], whole_only: bool) -> list[str]:
+    with path.open("rb") as file:
+        file.seek(offsets.get(path, 0))
+        data = file.read()
+    if whole_only:
+        data = data[: data.rfind(b"\n") + 1]
+    offsets[path] = offsets.get(path, 0) + len(data)
+    return data.decode("utf-8", errors="replace").splitlines()
+
+
+def query(
+    sql: Annotated[str, typer.Argument(help="SQL over the tables runs, steps, evaluations, checkpoints, events.")],
+    run: Annotated[list[str] | None, typer.Option("--run", help="Only these runs. [default: all]")] = None,
+    root: Root = None,
+    output: Output = Format.text,
+) -> None:
+    """Ask all runs at once, in SQL (DuckDB).
+
+    Example: headway query "select run, task, median(seconds) from steps where not warmup group by all"
+    """
+    from headway.record.query import query as ask
+    from headway.record.run import load, load_all
+
+    chosen = [load(name, root_of(root)) for name in run] if run else load_all(root_of(root))
+    columns, rows = ask(sql, chosen)
+    if output is Format.json:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        return
+    numeric = [
+        column for place, column in enumerate(columns) if all(isinstance(row[place], (int, float)) for row in rows)
+    ]
+    print_table(columns, [[_cell(cell) for cell in row] for row in rows], right=numeric)
+
+
+def _cell(cell: Any) -> Any:
+    return number(cell, 6) if isinstance(cell, float) else cell
+
+
+def tensorboard(
+    run: Annotated[list[str], typer.Argument(help="One or more runs.", show_default=False)],
+    port: Annotated[int, typer.Option(help="Port on this machine.")] = 6006,
+    root: Root = None,
+) -> None:
+    """Open runs in TensorBoard, side by side, on this machine only (127.0.0.1). Ctrl-C ends it."""
+    from importlib.util import find_spec
+
+    from headway.record.run import load
+
+    if find_spec("tensorboard") is None:
+        raise NotFound("TensorBoard is not installed here: pip install 'headway[tensorflow]'")
+    found = [load(name, root_of(root)) for name in run]
+    spec = ",".join(f"{one.name}:{one.folder.tensorboard_folder}" for one in found)
+    command = [sys.executable, "-m", "tensorboard.main", "--host", "127.0.0.1", "--port", str(port)]
+    print(f"http://127.0.0.1:{port}/   (Ctrl-C ends it)", flush=True)
+    place = ["--logdir", str(found[0].folder.tensorboard_folder)] if len(found) == 1 else ["--logdir_spec", spec]
+    sys.exit(subprocess.run([*command, *place], check=False).returncode)

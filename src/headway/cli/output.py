@@ -1,0 +1,63 @@
+"""How results are printed: tables for people, JSON for programs, plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+
+class Format(StrEnum):
+    text = "text"
+    json = "json"
+
+
+Output = Annotated[Format, typer.Option("--output", "-o", help="text for people, json for programs.")]
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def print_json(value: Any) -> None:
+    from headway.record.files import to_json
+
+    print(to_json(json.loads(json.dumps(value, default=str)), indent=2))
+
+
+def console(stderr: bool = False) -> Any:
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[str] = ()) -> None:
+    """A table with as little decoration as possible; without a terminal its cells are never cut."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", no_wrap=not is_terminal())
+    for row in rows:
+        table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
+    out = console()
+    if not out.is_terminal:
+        out.width = 1000
+    out.print(table)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A figure with that many significant digits, without exponents: 1234.5 -> 1,234; None -> -"""
+    if value is None:
+        return "-"
+    if math.isnan(value):
+        return "NaN"
+    if value and abs(value) >= 10**digits:
+        return f"{value:,.0f}"
+    return f"{value:.{digits}g}"

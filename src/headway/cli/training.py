@@ -1,0 +1,242 @@
+"""Commands that start, follow and end runs: run, resume, stop, status."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headway.cli.output import Format, Output, number, print_json, print_table
+from headway.errors import INTERRUPTED_EXIT_CODE, Busy, RunFailed
+
+if TYPE_CHECKING:
+    from headway.record.folder import RunFolder
+
+Root = Annotated[
+    Path | None, typer.Option("--runs", help="Where run folders are. [default: $HEADWAY_RUNS, else runs/]")
+]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(help="Settings to change, such as cluster.worker=3.", show_default=False)
+]
+DETACH_LIMIT = 30.0
+STOP_LIMIT = 1200.0
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(run)
+    app.command()(resume)
+    app.command()(stop)
+    app.command()(status)
+    app.command(hidden=True, name="_drive")(drive)
+
+
+def root_of(chosen: Path | None) -> Path:
+    from headway.record.folder import default_root
+
+    return chosen or default_root()
+
+
+def run(
+    job: Annotated[Path, typer.Argument(help="The job: a YAML file, see examples/.", show_default=False)],
+    overrides: Overrides = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be started, and start nothing.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Train in the background.")] = False,
+    runs: Root = None,
+    output: Output = Format.text,
+) -> None:
+    """Train what a job file describes, and leave a run folder.
+
+    Example: headway run examples/mnist-async.yaml cluster.worker=3 workload.stop.steps=500
+
+    Ctrl-C stops in order (checkpoint, evaluation, model); a second one at once.
+    """
+    from headway.launch.prepare import create_run
+    from headway.spec.load import load_job
+
+    asked = load_job(job, overrides or [])
+    if dry_run:
+        show_plan(asked, output)
+        return
+    follow(create_run(asked, root_of(runs)), detach, output)
+
+
+def resume(
+    run: Annotated[str, typer.Argument(help="A run's name, its beginning, its path, or `last`.", show_default=False)],
+    overrides: Overrides = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Train in the background.")] = False,
+    runs: Root = None,
+    output: Output = Format.text,
+) -> None:
+    """Go on with a run that was stopped, failed or was killed, from its last checkpoint.
+
+    A finished run goes on when told until when: headway resume last workload.stop.steps=5000
+    """
+    from headway.launch.prepare import change_job, check_resumable
+    from headway.record.folder import RunFolder
+
+    folder = RunFolder.find(root_of(runs), run)
+    check_resumable(folder, overrides or [])
+    if overrides:
+        change_job(folder, overrides)
+    follow(folder, detach, output)
+
+
+def follow(folder: RunFolder, detach: bool, output: Format) -> None:
+    """Drive the run from here, or from a process of its own."""
+    if detach:
+        log = folder.log("launcher").open("ab")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "headway", "_drive", str(folder.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        deadline = time.monotonic() + DETACH_LIMIT
+        while not folder.is_held() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if output is Format.json:
+            print_json({"run": folder.name, "path": str(folder.path), "pid": process.pid})
+        else:
+            print(f"{folder.name} runs in the background")
+            print(f"  watch it   headway logs -f {folder.name}   |   headway status")
+            print(f"  stop it    headway stop {folder.name}")
+        return
+    drive(folder.path, output)
+
+
+def drive(
+    path: Annotated[Path, typer.Argument(help="A run folder.")], output: Annotated[Format, typer.Option()] = Format.text
+) -> None:
+    """Run what a run folder asks for (what `run`, `resume` and `--detach` do in the end)."""
+    from headway.cli.live import watcher_for
+    from headway.cli.summary import print_summary
+    from headway.launch.launcher import Launcher
+    from headway.record.folder import RunFolder
+    from headway.record.run import Run
+    from headway.record.seal import result
+
+    folder = RunFolder(path)
+    launcher = Launcher(folder, watcher := watcher_for(folder, output))
+    watcher.begin(launcher.job, Run(folder).choices)
+    try:
+        end = launcher.run()
+    finally:
+        watcher.finish()
+    if output is Format.json:
+        print_json(result(Run(folder)))
+    else:
+        print_summary(result(Run(folder)), Run(folder))
+    if end.state == "failed":
+        raise RunFailed(
+            f"{folder.name} failed: {end.reason}\n  headway logs {folder.name}   shows what the tasks printed"
+        )
+    if end.state == "stopped":
+        sys.exit(INTERRUPTED_EXIT_CODE)
+
+
+def stop(
+    run: Annotated[str, typer.Argument(help="A run's name, its beginning, its path, or `last`.", show_default=False)],
+    now: Annotated[bool, typer.Option("--now", help="Kill at once: no checkpoint, no evaluation.")] = False,
+    runs: Root = None,
+) -> None:
+    """Stop a running run in order: last steps, checkpoint, evaluation, model; the record is sealed."""
+    from headway.launch.control import ask
+    from headway.record.folder import RunFolder
+
+    folder = RunFolder.find(root_of(runs), run)
+    if not folder.is_held():
+        raise Busy(f"{folder.name} is not running (it is {folder.facts()['state']})")
+    ask(folder.control_socket, {"do": "stop", "now": now})
+    deadline = time.monotonic() + STOP_LIMIT
+    while folder.is_held():
+        if time.monotonic() > deadline:
+            raise Busy(f"{folder.name} has not stopped within {STOP_LIMIT:g} s; headway stop --now {folder.name}")
+        time.sleep(0.1)
+    facts = folder.facts()
+    print(f"{folder.name}: {facts['state']} ({facts['reason']})")
+
+
+def status(runs: Root = None, output: Output = Format.text) -> None:
+    """The runs that are running now, and how each of their tasks fares."""
+    from headway.launch.control import ask
+    from headway.record.folder import RunFolder
+
+    alive = []
+    for folder in RunFolder.all(root_of(runs)):
+        if folder.is_held():
+            try:
+                alive.append(ask(folder.control_socket, {"do": "status"}))
+            except Busy:  # it prepares, or ends just now
+                facts = folder.facts()
+                alive.append({"run": folder.name, "state": facts["state"], "tasks": [], "step": None, "stop": {}})
+    if output is Format.json:
+        print_json(alive)
+    elif not alive:
+        print(f"nothing runs in {os.fspath(root_of(runs))}")
+    for run in alive if output is Format.text else ():
+        target = run["stop"].get("steps")
+        print(f"{run['run']}: {run['state']}, step {run['step']}" + (f" of {target}" if target else ""))
+        print_table(
+            ["task", "phase", "pid", "restarts", "own steps", "steps/s", "loss"],
+            [
+                [
+                    task["task"],
+                    task["phase"],
+                    task["pid"],
+                    max(0, task["attempt"]),
+                    task["own_steps"],
+                    number(task["steps_per_s"]),
+                    number(task["loss"]),
+                ]
+                for task in run["tasks"]
+            ],
+            right=["pid", "restarts", "own steps", "steps/s", "loss"],
+        )
+
+
+def show_plan(asked: Any, output: Format) -> None:
+    """What `--dry-run` prints: a value, made without touching the world."""
+    from headway.launch.commands import needs_port, task_command
+    from headway.launch.prepare import num_cores, plan_run
+    from headway.record.folder import RunFolder
+
+    resolved, plan = plan_run(asked)
+    job, folder = resolved.job, RunFolder(Path("runs") / f"{asked.name}-TIME")
+    addresses = {
+        task: f"{node.address}:<port of {task}>" for node in plan.nodes for task in node.tasks if needs_port(job, task)
+    }
+    commands = [
+        task_command(job, task, folder, addresses, cores=list(range(num_cores()))) for task in job.cluster.tasks()
+    ]
+    if output is Format.json:
+        print_json(
+            {
+                "job": job.model_dump(mode="json"),
+                "choices": [vars(choice) for choice in resolved.choices],
+                "nodes": [
+                    {"name": node.name, "command": node.command, "tasks": [str(task) for task in node.tasks]}
+                    for node in plan.nodes
+                ],
+                "tasks": [
+                    {"task": str(command.task), "argv": command.argv, "env": command.env, "cores": command.cores}
+                    for command in commands
+                ],
+            }
+        )
+        return
+    print(f"{asked.name}: {job.strategy.kind} on {job.site.kind}; nothing is started\n\nchosen")
+    for choice in resolved.choices:
+        print(f"  {choice.path}: {choice.value}  ({choice.reason})")
+    for node in plan.nodes:
+        print(f"\nnode {node.name}\n  agent: {' '.join(node.command)}")
+        for command in commands:
+            if command.task in node.tasks:
+                print(f"  {command.task}: {' '.join(command.argv)}")
+                for name, value in command.env.items():
+                    print(f"    {name}={value}")

@@ -1,0 +1,71 @@
+"""`python -m headway.engines.tensorflow`: one task of a run; see the package's docstring for the picture."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import traceback
+from typing import NoReturn
+
+from headway.engines.tensorflow.assignment import Assignment
+from headway.engines.tensorflow.ports import PortTaken
+
+
+def prepare_environment() -> None:
+    """Settings that TensorFlow reads when it is imported."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    # The v1 functions that a graph needs say at each use that they are old.
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    # gRPC would send the tasks' own traffic through a proxy.
+    for name in ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy"):
+        os.environ.pop(name, None)
+        os.environ.pop(name.upper(), None)
+
+
+def work(assignment: Assignment) -> None:
+    if assignment.task.role == "ps":
+        from headway.engines.tensorflow.server import serve
+
+        serve(assignment)
+    elif assignment.task.role == "evaluator":
+        from headway.engines.tensorflow.evaluator import watch
+
+        watch(assignment)
+    else:
+        from headway.engines.tensorflow import strategies
+        from headway.engines.tensorflow.loop import train
+
+        train(assignment, strategies.trainer(assignment))
+
+
+def main() -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the launcher decides
+    assignment = Assignment(os.environ)
+    assignment.start_heartbeat()
+    assignment.control.listen()
+    prepare_environment()
+    code = 0
+    try:
+        work(assignment)
+    except BaseException as error:  # whatever it was, the record must say so
+        traceback.print_exc()
+        lines = str(error).strip().splitlines()
+        assignment.event(
+            "failed",
+            error=type(error).__name__,
+            message=lines[0] if lines else repr(error),
+            port_taken=isinstance(error, PortTaken),
+        )
+        code = 1
+    assignment.events.close()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # TensorFlow's servers and threads have no stop; waiting for them at exit can hang.
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""The evaluator task: evaluates each new checkpoint, apart from training (so that the chief need not stop for it)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from headway.engines.tensorflow import checkpoint, server
+from headway.engines.tensorflow.assignment import Assignment
+from headway.engines.tensorflow.evaluation import Evaluation
+from headway.engines.tensorflow.problem import Problem
+from headway.engines.tensorflow.tensorboard import Board
+
+POLL_SECONDS = 0.3
+
+
+def watch(assignment: Assignment) -> None:
+    """Until told to stop. When it falls behind, the newest checkpoint comes first and older ones are left out."""
+    control = assignment.control
+    evaluation = Evaluation(Problem(assignment.job), server.config(assignment))
+    board = Board(assignment.folder.tensorboard(assignment.task))
+    assignment.event("ready", pid=os.getpid(), port=None)
+    seen: Any = None
+    while control.stop_reason is None:
+        newest = _newest(assignment.folder.checkpoints)
+        if newest is None or newest[0] == seen:
+            control.wait(POLL_SECONDS)
+            continue
+        seen, values = newest
+        result = evaluation.evaluate(values, cancelled=lambda: control.stop_reason is not None)
+        if result is None:
+            break
+        step = int(values["global_step"])
+        assignment.event(
+            "evaluation",
+            step=step,
+            accuracy=result.accuracy,
+            loss=result.loss,
+            num_examples=result.num_examples,
+            seconds=result.seconds,
+        )
+        board.scalars(step, test_loss=result.loss, **({} if result.accuracy is None else {"accuracy": result.accuracy}))
+    board.close()
+
+
+def _newest(folder: Path) -> tuple[Any, Any] | None:
+    """What identifies the newest checkpoint, and its values; None when there is none (any more)."""
+    path = checkpoint.latest(folder)
+    if path is None:
+        return None
+    try:
+        facts = checkpoint.facts(path)
+        return (path.name, facts["generation"], facts["t"]), checkpoint.load(path)
+    except OSError:
+        return None  # the chief has just removed it

@@ -1,0 +1,233 @@
+"""The training loop, from top to bottom. It knows no sessions and no servers: those are the Trainer's.
+
+    start --> step, record, [chief: evaluate, checkpoint], stop? --> done --> [chief: the others end, final snapshot,
+      ^         |                                                              checkpoint, evaluation, export, finished]
+      '---------' disconnected
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from headway.engines.tensorflow import checkpoint, server
+from headway.engines.tensorflow.assignment import Assignment
+from headway.engines.tensorflow.evaluation import Evaluation, Result
+from headway.engines.tensorflow.export import export
+from headway.engines.tensorflow.problem import Problem
+from headway.engines.tensorflow.tensorboard import Board
+from headway.engines.tensorflow.trainer import Disconnected, Snapshot, Started, Stopped, Trainer
+
+BOARD_SECONDS = 1.0
+# Disconnections in a row without a single step between them, after which the error is taken for a lasting one.
+FRUITLESS_STARTS = 10
+
+
+def train(assignment: Assignment, trainer: Trainer) -> None:
+    """One training task's life. Returns when its part is done; everything it did is in its events."""
+    assignment.event("ready", pid=os.getpid(), port=assignment.port)
+    Training(assignment, trainer).run()
+
+
+class Training:
+    def __init__(self, assignment: Assignment, trainer: Trainer) -> None:
+        self.assignment = assignment
+        self.trainer = trainer
+        self.job = assignment.job
+        self.control = assignment.control
+        self.is_chief = assignment.is_chief
+        self.board = Board(assignment.folder.tensorboard(assignment.task))
+        self.problem = Problem(self.job)
+        self.config = server.config(assignment)
+        self.evaluation: Evaluation | None = None
+        self.last_result: tuple[int, int, Result] | None = None  # generation, step, result
+        self.global_step = 0
+        self.own_steps = assignment.own_steps_before
+        self.trained_seconds = assignment.trained_seconds_before
+        self.described = False
+        # With an evaluator, the chief leaves evaluation to it, and gives it a checkpoint where one is asked for.
+        self.has_evaluator = self.job.cluster.evaluator.count > 0
+
+    def run(self) -> None:
+        fruitless = 0
+        while True:
+            steps_before = self.own_steps
+            try:
+                reason = self.steps()
+                self.assignment.event("done", reason=reason, step=self.global_step, own_steps=self.own_steps)
+                if not self.is_chief:
+                    break
+                self.wait_for_others()
+                self.finish(None if self.control.hurry else self.trainer.snapshot())
+                break
+            except Disconnected as error:
+                fruitless = fruitless + 1 if self.own_steps == steps_before else 0
+                if fruitless >= FRUITLESS_STARTS:
+                    raise
+                self.assignment.event("disconnected", error=str(error))
+                self.trainer.close()
+        self.board.close()
+        self.trainer.close()
+
+    def steps(self) -> str:
+        """Train until there is a reason to stop."""
+        try:
+            started = self.trainer.start(self.own_steps)
+        except Stopped:
+            return f"stopped: {self.control.stop_reason}"
+        self.global_step = started.step
+        self.introduce(started)
+
+        event, call, clock = self.assignment.event, self.trainer.step, time.perf_counter
+        stop, every, save = self.job.workload.stop, self.job.workload.evaluate.every, self.job.checkpoint
+        batch_size, per_call = self.job.workload.batch_size, self.job.workload.steps_per_call
+        first_own_step, generation = self.own_steps, started.generation
+        next_evaluation = _next_multiple(every, started.step)
+        next_save = _next_multiple(save.steps, started.step)
+        trained_before, began = self.trained_seconds, clock()
+        last_save = last_board = began
+        board_steps = self.own_steps
+
+        while True:
+            # --- is there a reason to stop? ---
+            if self.control.stop_reason is not None:
+                return f"stopped: {self.control.stop_reason}"
+            if stop.steps is not None and self.global_step >= stop.steps:
+                return "steps"
+            if stop.steps_per_task is not None and self.own_steps >= stop.steps_per_task:
+                return "steps_per_task"
+            if stop.seconds is not None and self.trained_seconds >= stop.seconds:
+                return "seconds"
+
+            # --- one call: the whole number of steps, or single ones where they would be too many ---
+            left = min((stop.steps or 2**62) - self.global_step, (stop.steps_per_task or 2**62) - self.own_steps)
+            call_began = clock()
+            result = call(per_call if left >= per_call else 1)
+            now = clock()
+            is_warmup = self.own_steps - first_own_step < self.job.measure.warmup
+            self.global_step = result.step
+            self.own_steps += result.num_steps
+            self.trained_seconds = trained_before + now - began
+            event(
+                "step",
+                later=True,
+                step=result.step,
+                own_step=self.own_steps,
+                num_steps=result.num_steps,
+                seconds=now - call_began,
+                input_seconds=result.input_seconds,
+                loss=result.loss,
+                staleness=result.staleness,
+                examples=result.num_steps * batch_size,
+                warmup=is_warmup,
+                generation=generation,
+            )
+            if now - last_board >= BOARD_SECONDS:
+                rate = (self.own_steps - board_steps) / (now - last_board)
+                self.board.scalars(result.step, loss=result.loss, steps_per_s=rate)
+                last_board, board_steps = now, self.own_steps
+
+            # --- the chief's duties ---
+            if not self.is_chief:
+                continue
+            is_evaluation_due = next_evaluation is not None and result.step >= next_evaluation
+            is_save_due = (
+                (next_save is not None and result.step >= next_save)
+                or (save.seconds is not None and now - last_save >= save.seconds)
+                or (is_evaluation_due and self.has_evaluator)
+            )
+            if not (is_evaluation_due or is_save_due):
+                continue
+            snapshot = self.trainer.snapshot()
+            if is_save_due:
+                self.save(snapshot)
+                next_save, last_save = _next_multiple(save.steps, snapshot.step), clock()
+            if is_evaluation_due:
+                next_evaluation = _next_multiple(every, snapshot.step)
+                accuracy = None if self.has_evaluator else self.evaluate(snapshot)
+                if stop.accuracy is not None and accuracy is not None and accuracy >= stop.accuracy:
+                    return "accuracy"
+
+    def introduce(self, started: Started) -> None:
+        """Say in the record how training begins."""
+        event = self.assignment.event
+        if started.how is not None:
+            event(
+                "initialized",
+                how=started.how,
+                step=started.step,
+                checkpoint=started.checkpoint,
+                generation=started.generation,
+            )
+            if not self.described:
+                event("variables", placement=self.trainer.placement())
+                if (graph := self.trainer.graph()) is not None:
+                    self.board.graph(graph)
+                self.described = True
+        event("joined", step=started.step, generation=started.generation)
+
+    def save(self, snapshot: Snapshot) -> None:
+        began = time.perf_counter()
+        path, size = checkpoint.write(self.assignment.folder.checkpoints, snapshot, self.job.checkpoint.keep)
+        self.assignment.event(
+            "checkpoint",
+            step=snapshot.step,
+            path=f"checkpoints/{path.name}",
+            bytes=size,
+            seconds=time.perf_counter() - began,
+        )
+
+    def evaluate(self, snapshot: Snapshot) -> float | None:
+        """Accuracy on the test set; recorded, unless it was evaluated at this very step before."""
+        if self.last_result is not None and self.last_result[:2] == (snapshot.generation, snapshot.step):
+            return self.last_result[2].accuracy
+        self.evaluation = self.evaluation or Evaluation(self.problem, self.config)
+        result = self.evaluation.evaluate(snapshot.values, cancelled=lambda: self.control.hurry)
+        if result is None:
+            return None
+        self.last_result = (snapshot.generation, snapshot.step, result)
+        self.assignment.event(
+            "evaluation",
+            step=snapshot.step,
+            accuracy=result.accuracy,
+            loss=result.loss,
+            num_examples=result.num_examples,
+            seconds=result.seconds,
+        )
+        scalars = {"test_loss": result.loss}
+        if result.accuracy is not None:
+            scalars["accuracy"] = result.accuracy
+        self.board.scalars(snapshot.step, **scalars)
+        return result.accuracy
+
+    def wait_for_others(self) -> None:
+        """Until the launcher says that all other training tasks have ended: theirs are the last updates."""
+        if self.job.strategy.kind == "single":
+            return
+        deadline = time.monotonic() + self.job.limits.finish
+        while not self.control.finalize and not self.control.hurry:
+            if time.monotonic() > deadline:
+                print(f"the other tasks have not ended after {self.job.limits.finish:g} s: finishing without them")
+                return
+            self.control.wait(1.0)
+
+    def finish(self, snapshot: Snapshot | None) -> None:
+        """Save, evaluate and export the result. A second stop skips what is left."""
+        if snapshot is None:
+            return
+        self.save(snapshot)
+        if self.control.hurry:
+            return
+        self.evaluate(snapshot)
+        if self.control.hurry or self.last_result is None:
+            return
+        if self.job.export:
+            export(self.problem, snapshot.values, self.assignment.folder.model, self.config)
+            self.assignment.event("exported", step=snapshot.step, path=self.assignment.folder.model.name)
+        result = self.last_result[2]
+        self.assignment.event("finished", step=snapshot.step, accuracy=result.accuracy, loss=result.loss)
+
+
+def _next_multiple(every: int | None, step: int) -> int | None:
+    """The first multiple of `every` behind `step`."""
+    return None if every is None else (step // every + 1) * every

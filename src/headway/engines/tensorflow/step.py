@@ -1,0 +1,86 @@
+"""The graph of one training step, and of several in one call.
+
+    pull ---> loss ---> gradients ---> push (apply) ---> count (global step + 1)
+     |         ^                                            |
+     |       batch <- input                                 v
+     '---- global step at the pull ------------------> staleness = updates counted in between
+
+Everything that the record wants comes back as one vector: one fetch a step costs less than five.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from headway.engines.tensorflow.problem import Problem
+from headway.workloads.base import ForwardPass
+
+v1 = tf.compat.v1
+NO_LIMIT = 2**62
+
+
+class StepTensors(NamedTuple):
+    loss: Any  # float32
+    input_seconds: Any  # float64
+    before: Any  # int64: the global step just before this update was counted
+    pulled: Any  # int64: the global step when the variables were read
+
+
+# apply(gradients and variables) -> the operation that pushes them
+Apply = Callable[[list[tuple[Any, Any]]], Any]
+
+
+def one_step(problem: Problem, iterator: Any, optimizer: Any, apply: Apply, global_step: Any) -> StepTensors:
+    pulled = global_step.read_value()
+    asked = tf.timestamp()
+    with v1.control_dependencies([asked]):
+        features, labels = iterator.get_next()
+    with v1.control_dependencies([features, labels]):
+        input_seconds = tf.timestamp() - asked
+    run = ForwardPass(training=True)
+    outputs = problem.build(features, run)
+    loss = tf.reduce_mean(problem.losses(outputs, labels))
+    gradients = optimizer.compute_gradients(loss, v1.trainable_variables())
+    pushed = apply([(gradient, variable) for gradient, variable in gradients if gradient is not None])
+    with v1.control_dependencies([pushed, pulled, *run.updates]), tf.device(global_step.device):
+        # An atomic fetch-and-add. assign_add would read the value back apart from adding, and two tasks could
+        # then see the same step.
+        before = tf.raw_ops.ResourceCountUpTo(resource=global_step.handle, limit=NO_LIMIT, T=tf.int64)
+    return StepTensors(loss, input_seconds, before, pulled)
+
+
+def single_call(step: StepTensors) -> Any:
+    """float64 [loss, input seconds, global step after, staleness]; float64 holds every step number exactly."""
+    columns = (step.loss, step.input_seconds, step.before + 1, step.before - step.pulled)
+    return tf.stack([tf.cast(column, tf.float64) for column in columns])
+
+
+def several_in_one_call(build_step: Callable[[], StepTensors], num_steps: int) -> Any:
+    """The same for `num_steps` steps in a loop inside the graph: [mean loss, input seconds, global step after,
+    staleness of each]. The variables must exist already; an iteration begins when the last one is counted."""
+
+    def body(index: Any, loss: Any, input_seconds: Any, after: Any, staleness: Any) -> tuple[Any, ...]:
+        del after
+        step = build_step()
+        with v1.control_dependencies([step.before]):
+            return (
+                index + 1,
+                loss + tf.cast(step.loss, tf.float64),
+                input_seconds + step.input_seconds,
+                step.before + 1,
+                staleness.write(index, step.before - step.pulled),
+            )
+
+    zero = tf.constant(0.0, tf.float64)
+    _, loss, input_seconds, after, staleness = v1.while_loop(
+        lambda index, *_: index < num_steps,
+        body,
+        (tf.constant(0), zero, zero, tf.constant(0, tf.int64), tf.TensorArray(tf.int64, size=num_steps)),
+        parallel_iterations=1,
+        back_prop=False,
+    )
+    head = tf.stack([loss / num_steps, input_seconds, tf.cast(after, tf.float64)])
+    return tf.concat([head, tf.cast(staleness.stack(), tf.float64)], axis=0)

@@ -1,0 +1,20 @@
+"""Strategies by name: one file each, imported on use. A new one is that file and a row here."""
+
+from __future__ import annotations
+
+import importlib
+
+from headway.engines.tensorflow.assignment import Assignment
+from headway.engines.tensorflow.trainer import Trainer
+
+STRATEGIES = {
+    "single": "headway.engines.tensorflow.strategies.single:Single",
+    "ps-async": "headway.engines.tensorflow.strategies.ps_async:PsAsync",
+}
+
+
+def trainer(assignment: Assignment) -> Trainer:
+    """The Trainer of the job's strategy, for this task."""
+    module, _, name = STRATEGIES[assignment.job.strategy.kind].partition(":")
+    made: Trainer = getattr(importlib.import_module(module), name)(assignment)
+    return made

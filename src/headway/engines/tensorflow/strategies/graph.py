@@ -1,0 +1,251 @@
+"""GraphTrainer: what strategies that train in a v1 graph have in common.
+
+A strategy says where variables live, how a session is opened and how gradients are pushed. This class says how
+training begins, which is what makes faults harmless:
+
+Besides the model's variables, the optimizer's and the global step there is one more, `generation`. It is written
+last, after all others have been initialised or restored. The state is ready if and only if every variable and the
+generation are initialised. A chief that finds it ready adopts it: nothing is rolled back. A chief that does not
+restores ALL variables from the newest complete checkpoint (or makes them afresh), and then writes a generation that
+no earlier state of this run had. Other tasks wait until the state is ready; they never push before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from headway.engines.tensorflow import checkpoint, input, server, step
+from headway.engines.tensorflow.assignment import Assignment
+from headway.engines.tensorflow.initial import assign, initial_values, name_of
+from headway.engines.tensorflow.optimizers import optimizer
+from headway.engines.tensorflow.problem import Problem
+from headway.engines.tensorflow.trainer import Disconnected, Snapshot, Started, StepResult, Stopped
+from headway.errors import FormatError, HeadwayError
+
+v1 = tf.compat.v1
+POLL_SECONDS = 0.2
+# What a step raises when a server died, was restarted, or has lost its variables.
+GONE = (
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.UnavailableError,
+)
+
+
+class GraphTrainer:
+    # --- what a strategy fills in ----------------------------------------------------------------------------
+    counts_staleness = True
+
+    def scope(self) -> Any:
+        """A context in which the model is built: it places variables and operations."""
+        raise NotImplementedError
+
+    def state_device(self) -> str:
+        """Where the global step and the generation live."""
+        raise NotImplementedError
+
+    def open_session(self, graph: Any) -> Any | None:
+        """A session, or None while the servers do not answer yet."""
+        raise NotImplementedError
+
+    def apply(self, optimizer: Any, gradients: list[tuple[Any, Any]]) -> Any:
+        """The operation that pushes gradients."""
+        return optimizer.apply_gradients(gradients)
+
+    def device_name(self, variable: Any) -> str:
+        """`ps/0`, or the task itself."""
+        raise NotImplementedError
+
+    # --- what they have in common ----------------------------------------------------------------------------
+    def __init__(self, assignment: Assignment) -> None:
+        v1.disable_control_flow_v2()  # loops in a graph that spans processes need the dataflow kind
+        self.assignment = assignment
+        self.job = assignment.job
+        self.config = server.config(assignment)
+        self.problem = Problem(self.job)
+        self._arrays = self.problem.load("train")
+        self._graph: Any = None
+        self._session: Any = None
+        self._generation = 0
+
+    def start(self, own_steps: int) -> Started:
+        self.close()
+        self._build(own_steps)
+        limit = self.job.limits.start
+        deadline = time.monotonic() + limit
+        waits_for = "the parameter servers"
+        while True:
+            if self.assignment.control.stop_reason is not None:
+                raise Stopped
+            if time.monotonic() > deadline:
+                raise HeadwayError(f"{self.assignment.task} waited {limit:g} s for {waits_for} (limits.start)")
+            try:
+                if self._session is None:
+                    self._session = self.open_session(self._graph)
+                if self._session is not None:
+                    started = self._within(deadline, self._begin)
+                    if started is not None:
+                        return started
+                    waits_for = "the chief to initialise the variables"
+            except GONE as error:
+                print(f"not ready yet: {type(error).__name__}: {error.message[:200]}", flush=True)
+                self.close()
+            self.assignment.control.wait(POLL_SECONDS)
+
+    def _begin(self) -> Started | None:
+        """Make sure of the variables and start the input; None while another task has yet to do it."""
+        is_chief, run = self.assignment.is_chief, self._session.run
+        how, name = None, None
+        if run(self._ready):
+            how = "adopted"
+        elif is_chief:
+            how, name = self._make_variables()
+        else:
+            return None
+        run(self._input_initializer, {self._features: self._arrays[0], self._labels: self._arrays[1]})
+        now, generation = run([self._global_step, self._generation_variable])
+        self._generation = int(generation)
+        self._calls = {1: self._session.make_callable(self._one_step)}
+        if self.job.workload.steps_per_call > 1:
+            self._calls[self.job.workload.steps_per_call] = self._session.make_callable(self._several_steps)
+        self._fetch = self._session.make_callable({name_of(variable): variable for variable in self._variables})
+        return Started(how if is_chief else None, int(now), self._generation, name)  # type: ignore[arg-type]
+
+    def _make_variables(self) -> tuple[str, str | None]:
+        newest = checkpoint.latest(self.assignment.folder.checkpoints)
+        generation = 1 + max(self._generation, checkpoint.last_generation(self.assignment.folder.events(self.assignment.task), newest))
+        if newest is None:
+            values = initial_values(self.problem, self.job.seed, self.config)
+        else:
+            values = checkpoint.load(newest)
+            if missing := sorted({name_of(variable) for variable in self._variables} - values.keys()):
+                raise FormatError(f"checkpoint {newest.name} is of another job: it has no {', '.join(missing[:3])}")
+        assign(self._session, self._variables, values)
+        self._session.run(
+            self._generation_variable.initializer, {self._generation_variable.initializer.inputs[1]: generation}
+        )
+        return ("fresh", None) if newest is None else ("restored", newest.name)
+
+    def step(self, num_steps: int) -> StepResult:
+        try:
+            loss, input_seconds, after, *staleness = self._calls[num_steps]().tolist()
+        except GONE as error:
+            raise Disconnected(f"{type(error).__name__}: {error.message.splitlines()[0][:300]}") from error
+        return StepResult(
+            int(after),
+            num_steps,
+            loss,
+            [int(count) for count in staleness] if self.counts_staleness else None,
+            input_seconds,
+        )
+
+    def snapshot(self) -> Snapshot:
+        try:
+            values = self._fetch()
+        except GONE as error:
+            raise Disconnected(f"{type(error).__name__}: {error.message.splitlines()[0][:300]}") from error
+        return Snapshot(int(values["global_step"]), self._generation, values)
+
+    def placement(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": name_of(variable),
+                "device": self.device_name(variable),
+                "bytes": variable.shape.num_elements() * variable.dtype.size,
+                "shape": variable.shape.as_list(),
+                "trainable": variable.trainable,
+            }
+            for variable in self._variables
+        ]
+
+    def graph(self) -> Any:
+        return self._graph
+
+    def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            # Closing tells every server, and blocks when one is gone.
+            threading.Thread(target=_close_quietly, args=(session,), daemon=True).start()
+
+    def _build(self, own_steps: int) -> None:
+        """The whole graph, anew for each start: its seed and the place in the input depend on `own_steps`."""
+        workload, assignment = self.job.workload, self.assignment
+        self._graph = tf.Graph()
+        with self._graph.as_default():
+            v1.set_random_seed(assignment.seed(own_steps))
+            with tf.device(self.state_device()):
+                self._global_step = _counter("global_step")
+                self._generation_variable = _counter("generation")
+            with self.scope():
+                iterator = self._input(own_steps)
+                chosen = optimizer(workload.optimizer)
+
+                def one() -> step.StepTensors:
+                    return step.one_step(
+                        self.problem, iterator, chosen, lambda pairs: self.apply(chosen, pairs), self._global_step
+                    )
+
+                self._one_step = step.single_call(one())
+                if workload.steps_per_call > 1:
+                    self._several_steps = step.several_in_one_call(one, workload.steps_per_call)
+            every = v1.global_variables()
+            self._variables = [variable for variable in every if variable is not self._generation_variable]
+            self._ready = tf.reduce_all(tf.stack([v1.is_variable_initialized(variable) for variable in every]))
+            self._graph.finalize()
+
+    def _input(self, own_steps: int) -> Any:
+        features, labels = self._arrays
+        self._features = v1.placeholder(features.dtype, features.shape, name="train_features")
+        self._labels = v1.placeholder(labels.dtype, labels.shape, name="train_labels")
+        indices = input.index_batches(
+            len(features),
+            self.job.workload.batch_size,
+            seed=self.job.seed,
+            task_number=self.assignment.task_number,
+            num_tasks=self.assignment.num_training_tasks,
+            first_batch=own_steps,
+        )
+        iterator = v1.data.make_initializable_iterator(
+            input.batches(self._features, self._labels, self.problem.scaled, indices)
+        )
+        self._input_initializer = iterator.initializer
+        return iterator
+
+    def _within(self, deadline: float, call: Callable[[], Started | None]) -> Started | None:
+        """Run `call` in a thread: inside TensorFlow, a wait for a server that just died has no limit."""
+        outcome: list[Any] = []
+
+        def work() -> None:
+            try:
+                outcome.append(call())
+            except BaseException as error:
+                outcome.append(error)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        while thread.is_alive() and time.monotonic() < deadline:
+            if self.assignment.control.stop_reason is not None:
+                raise Stopped
+            thread.join(POLL_SECONDS)
+        if not outcome:
+            return None
+        if isinstance(outcome[0], BaseException):
+            raise outcome[0]
+        result: Started | None = outcome[0]
+        return result
+
+
+def _counter(name: str) -> Any:
+    return v1.get_variable(name, [], tf.int64, v1.zeros_initializer(), trainable=False)
+
+
+def _close_quietly(session: Any) -> None:
+    with contextlib.suppress(Exception):
+        session.close()

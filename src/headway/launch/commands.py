@@ -1,0 +1,101 @@
+"""From a job and the nodes' ports to what each task is started with. Pure: `--dry-run` prints it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headway.record.folder import RunFolder
+from headway.spec.cluster import Task
+from headway.spec.job import Job
+from headway.workloads import cache_folder
+
+
+@dataclass(frozen=True)
+class TaskCommand:
+    task: Task
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    """Only what we set: it is shown and stored; the rest of the environment is inherited and is not."""
+    cores: tuple[int, ...] | None
+
+
+def needs_port(job: Job, task: Task) -> bool:
+    """The evaluator only reads checkpoints, and a single task talks to nobody."""
+    return job.strategy.kind != "single" and task.role != "evaluator"
+
+
+def task_command(
+    job: Job,
+    task: Task,
+    folder: RunFolder,
+    addresses: Mapping[Task, str],
+    *,
+    attempt: int = 0,
+    own_steps: int = 0,
+    trained_seconds: float = 0.0,
+    cores: Sequence[int] = (),
+) -> TaskCommand:
+    """`addresses`: host:port of every task that listens; `cores`: the node's, to pin to."""
+    env = {
+        "HEADWAY_RUN": str(folder.path),
+        "HEADWAY_TASK": str(task),
+        "HEADWAY_ATTEMPT": str(attempt),
+        "HEADWAY_CONTINUE": json.dumps({"own_steps": own_steps, "trained_seconds": trained_seconds}),
+        "HEADWAY_CACHE": str(cache_folder().absolute()),
+        "PYTHONUNBUFFERED": "1",
+    }
+    if addresses and needs_port(job, task):
+        env["TF_CONFIG"] = json.dumps(tf_config(task, addresses))
+    return TaskCommand(
+        task=task,
+        argv=(sys.executable, "-m", f"headway.engines.{job.engine}"),
+        env=env,
+        cores=pinned_cores(job, task, cores),
+    )
+
+
+def tf_config(task: Task, addresses: Mapping[Task, str]) -> dict[str, Any]:
+    cluster: dict[str, list[str]] = {}
+    for member in sorted(addresses):
+        cluster.setdefault(member.role, []).append(addresses[member])
+    return {"cluster": cluster, "task": {"type": task.role, "index": task.index}}
+
+
+def pinned_cores(job: Job, task: Task, available: Sequence[int]) -> tuple[int, ...] | None:
+    """The cores a task is bound to: the listed ones, or its number of cores, given out in turn over all tasks."""
+    wanted = job.cluster.role(task.role).cores
+    if wanted is None or not available:
+        return None
+    if isinstance(wanted, list):
+        return tuple(wanted)
+    first = 0
+    for other in job.cluster.tasks():
+        count = job.cluster.role(other.role).cores
+        if other == task:
+            break
+        first += count if isinstance(count, int) else 0
+    return tuple(sorted({available[(first + turn) % len(available)] for turn in range(wanted)}))
+
+
+def files_of(task: Task, folder: RunFolder) -> dict[str, str]:
+    """Where the agent finds what a task writes."""
+    return {
+        "log": str(folder.log(task)),
+        "events": str(folder.events(task)),
+        "alive": str(folder.alive(task)),
+    }
+
+
+def missing_cores(job: Job, available: Sequence[int]) -> list[int]:
+    """Asked core ids that the node does not have."""
+    asked = {
+        core
+        for task in job.cluster.tasks()
+        if isinstance(cores := job.cluster.role(task.role).cores, list)
+        for core in cores
+    }
+    return sorted(asked - set(available))

@@ -1,0 +1,112 @@
+"""What the supervisor is told (events) and what it wants done (actions)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from headway.spec.cluster import Task
+
+
+# --- events --------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class TaskStarted:
+    task: Task
+    attempt: int
+    pid: int | None
+
+
+@dataclass(frozen=True)
+class TaskSaid:
+    """One event that a task wrote."""
+
+    task: Task
+    said: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TaskExited:
+    task: Task
+    attempt: int
+    code: int
+    """Negative: ended by that signal."""
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    task: Task
+    age: float
+    """Seconds since the agent last saw the task's heartbeat."""
+
+
+@dataclass(frozen=True)
+class AgentLost:
+    """The agent, and with it every task of its node, is gone."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class NewNodes:
+    """After Regroup: nodes and ports are there again."""
+
+
+@dataclass(frozen=True)
+class StopAsked:
+    reason: str
+    at_once: bool = False
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time passed."""
+
+
+Event = TaskStarted | TaskSaid | TaskExited | Heartbeat | AgentLost | NewNodes | StopAsked | Tick
+
+
+# --- actions -------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class StartTask:
+    task: Task
+    attempt: int
+    own_steps: int
+    """Steps that earlier attempts of this task made."""
+    trained_seconds: float
+    """Seconds that the run has trained already."""
+
+
+@dataclass(frozen=True)
+class SignalTask:
+    task: Task
+    number: int
+
+
+@dataclass(frozen=True)
+class TellTask:
+    task: Task
+    message: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something for the record, and for the user to see."""
+
+    kind: str
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Regroup:
+    """No task is left: get new nodes where they are lost, and new ports, after a delay; then say NewNodes."""
+
+    delay: float
+
+
+@dataclass(frozen=True)
+class End:
+    state: Literal["finished", "stopped", "failed"]
+    reason: str
+
+
+Action = StartTask | SignalTask | TellTask | Note | Regroup | End

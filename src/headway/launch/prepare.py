@@ -1,0 +1,158 @@
+"""Before a run: its folder, what it was asked, where it runs, and what earlier launches of it have left."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from headway.errors import Busy, SpecError
+from headway.launch.supervisor import History
+from headway.record.files import read_events, to_json, write_atomically
+from headway.record.folder import FORMAT, RunFolder
+from headway.sites import SitePlan, site
+from headway.spec.cluster import Task
+from headway.spec.job import Job
+from headway.spec.load import apply_override, parse_job
+from headway.spec.resolve import Resolved, resolve
+
+# What a resumed run may change: when it ends and how it is looked after, not what it is.
+RESUMABLE = ("workload.stop.", "workload.evaluate.", "checkpoint.", "restart.", "limits.", "export")
+PACKAGES = ("headway", "tensorflow-cpu", "tensorflow", "keras", "numpy", "protobuf", "grpcio", "duckdb", "pydantic")
+
+
+def plan_run(asked: Job) -> tuple[Resolved, SitePlan]:
+    """What would run, and where. SiteError when the site cannot give what is asked."""
+    resolved = resolve(asked, num_cores())
+    plan = site(resolved.job.site.kind).plan(resolved.job)
+    return replace(resolved, choices=(*resolved.choices, *plan.choices)), plan
+
+
+def create_run(asked: Job, root: Path) -> RunFolder:
+    """A new run folder that holds the job. Nothing has been started."""
+    resolved, _ = plan_run(asked)
+    folder = RunFolder.create(root, asked.name)
+    write_job(folder, resolved)
+    write_atomically(folder.environment_file, to_json({"format": FORMAT, **environment()}, indent=1))
+    folder.write_facts(
+        {
+            "run": folder.name,
+            "name": asked.name,
+            "source": "measured",
+            "state": "created",
+            "reason": None,
+            "created": time.time(),
+            "launches": [],
+        }
+    )
+    return folder
+
+
+def write_job(folder: RunFolder, resolved: Resolved) -> None:
+    write_atomically(folder.job_file, to_json({"format": FORMAT, **resolved.as_file()}, indent=1))
+
+
+def read_job(folder: RunFolder) -> Job:
+    """The job as it was resolved."""
+    return parse_job(folder.read(folder.job_file)["resolved"], origin=str(folder.job_file))
+
+
+def change_job(folder: RunFolder, overrides: Sequence[str]) -> None:
+    """Overrides for a resumed run; what would make it another run is refused."""
+    content = folder.read(folder.job_file)
+    for override in overrides:
+        if not override.startswith(RESUMABLE):
+            raise SpecError(
+                f"override {override!r}: a resumed run can change only {', '.join(RESUMABLE)}; "
+                "for anything else start a new run"
+            )
+        apply_override(content["asked"], override)
+    resolved, _ = plan_run(parse_job(content["asked"], origin=folder.name))
+    write_job(folder, resolved)
+
+
+def check_resumable(folder: RunFolder, overrides: Sequence[str]) -> None:
+    facts = folder.facts()
+    if folder.is_held():
+        raise Busy(f"{folder.name} is running (`headway status`)")
+    if facts["state"] == "finished" and not overrides:
+        raise Busy(
+            f"{folder.name} is finished ({facts['reason']}); to train on, say until when, for example:\n"
+            f"  headway resume {folder.name} workload.stop.steps=5000"
+        )
+
+
+def num_cores() -> int:
+    """Cores this process may use, which a container or batch system may have cut down."""
+    return len(os.sched_getaffinity(0))
+
+
+def history(folder: RunFolder, job: Job) -> History:
+    """What the record of earlier launches says: attempts, steps, time trained."""
+    attempts: dict[Task, int] = {}
+    own_steps: dict[Task, int] = {}
+    last_step, trained, clock = 0, 0.0, (0.0, 0.0)
+    for task in job.cluster.tasks():
+        path = folder.events(task)
+        first_t = last_t = None
+        for event in read_events(path) if path.exists() else ():
+            attempts[task] = max(attempts.get(task, -1), event.get("attempt", 0))
+            if event["kind"] == "step":
+                own_steps[task] = own_steps.get(task, 0) + event["num_steps"]
+                first_t, last_t = first_t or event["t"], event["t"]
+                if event["t"] > clock[0]:
+                    clock, last_step = (event["t"], 0.0), event["step"]
+        if first_t and last_t:
+            trained = max(trained, last_t - first_t)
+    return History(attempts, own_steps, last_step, trained)
+
+
+# --- where it runs -------------------------------------------------------------------------------------------
+def environment() -> dict[str, Any]:
+    """Machine, versions and commit. Nothing of the process environment: it may hold secrets."""
+    return {
+        "host": platform.node(),
+        "system": platform.platform(),
+        "cpu": _cpu_model(),
+        "cores": num_cores(),
+        "memory": psutil.virtual_memory().total,
+        "python": platform.python_version(),
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "commit": _commit(),
+    }
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> dict[str, Any] | None:
+    """The commit of the folder that the run is started from, if it is a git checkout."""
+    try:
+        commit = subprocess.run(
+            ["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True, timeout=5
+        ).stdout.strip()
+        changed = subprocess.run(
+            ["git", "status", "--porcelain"], check=True, capture_output=True, text=True, timeout=10
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return {"hash": commit, "has_changes": bool(changed)}

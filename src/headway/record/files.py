@@ -1,0 +1,130 @@
+"""How files of a run folder are written, so that a crash at any moment leaves them readable."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headway.errors import FormatError
+
+FLUSH_SECONDS = 0.25  # rows that may wait do so at most this long
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN: non-finite numbers become the strings that DuckDB reads back as such."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    return value
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    try:
+        return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_plain(value), indent=indent, ensure_ascii=False)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Readers see the old file or the new one, never half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def read_json(path: Path, format_version: int) -> dict[str, Any]:
+    """A JSON object that carries `format`; a newer one is refused, a damaged one is an error."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise FormatError(f"{path}: damaged ({error})") from None
+    if not isinstance(value, dict) or not isinstance(value.get("format"), int):
+        raise FormatError(f"{path}: not a file of a run folder (it has no format number)")
+    if value["format"] > format_version:
+        raise FormatError(
+            f"{path}: written by a newer Headway (format {value['format']}, this one reads up to {format_version}); "
+            "install a newer Headway to read it"
+        )
+    return value
+
+
+class EventWriter:
+    """Appends events to a JSON-lines file. Each line has `t` (Unix seconds) and `kind`.
+
+    Lines reach the kernel at once, so that they survive the death of the process; only rows written with
+    `later=True` may wait for a quarter of a second, because there can be thousands of them a second.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._pending: list[bytes] = []
+        self._flushed = time.monotonic()
+        size = os.fstat(self._file).st_size
+        if size and os.pread(self._file, 1, size - 1) != b"\n":
+            os.write(self._file, b"\n")  # a writer died in mid-line: its torn line ends here
+
+    def write(self, kind: str, /, later: bool = False, **fields: Any) -> dict[str, Any]:
+        event = {"t": time.time(), "kind": kind, **fields}
+        self._pending.append(to_json(event).encode() + b"\n")
+        if not later or time.monotonic() - self._flushed > FLUSH_SECONDS:
+            self.flush()
+        return event
+
+    def flush(self) -> None:
+        pending, self._pending = b"".join(self._pending), []
+        self._flushed = time.monotonic()
+        while pending:
+            pending = pending[os.write(self._file, pending) :]
+
+    def close(self) -> None:
+        self.flush()
+        os.close(self._file)
+
+
+def read_events(path: Path) -> Iterator[dict[str, Any]]:
+    """The events of a JSON-lines file.
+
+    A torn line is normal where a writer died: at the end of the file, or right before the line of its
+    successor. It is dropped. A line that is whole but no JSON object is damage, and an error.
+    """
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            event = parse_line(line)
+            if event is not None:
+                yield event
+            elif not is_torn(line):
+                raise FormatError(f"{path}, line {number}: damaged: {line[:80]!r}")
+
+
+def parse_line(line: bytes) -> dict[str, Any] | None:
+    """The event of one line; None if it is no JSON object."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) and isinstance(value.get("kind"), str) else None
+
+
+def is_torn(line: bytes) -> bool:
+    """Whether a line is the beginning of an event that a dying writer left: JSON that only lacks its end."""
+    text = line.strip().decode("utf-8", errors="ignore")
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        missing_end = error.msg.startswith("Unterminated") or error.pos >= len(text) - len("false")
+        return not text or (text.startswith('{"t"'[: len(text)]) and missing_end)
+    return not line.endswith(b"\n")  # whole, but for the line's end: perhaps a longer number was meant

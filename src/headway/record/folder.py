@@ -1,0 +1,174 @@
+"""RunFolder owns every path of a run folder. docs/formats.md describes what the files hold.
+
+<run>/
+  run.json              what the run is and its state; rewritten atomically at each change
+  job.json              the job: as asked, as resolved, and the reason for every chosen value
+  environment.json      machine, CPU, versions, commit
+  events/TASK.jsonl     what each task (and the launcher) did, appended while it runs
+  logs/TASK.log         what each task printed
+  alive/TASK            touched by a living task; only its modification time matters
+  checkpoints/step-N/   the variables at global step N
+  tensorboard/TASK/     for TensorBoard
+  model/                the SavedModel
+  tables/*.parquet      the events as tables, written when the run is sealed
+  control.sock, lock    held by the launcher while it lives
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+import time
+from pathlib import Path
+from typing import Any
+
+from headway.errors import Busy, NotFound
+from headway.record.files import read_json, to_json, write_atomically
+from headway.spec.cluster import Task
+
+FORMAT = 1
+LAUNCHER = "launcher"
+ENDED = ("finished", "stopped", "failed")
+RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+
+
+def default_root() -> Path:
+    """Where run folders go unless told otherwise."""
+    return Path(os.environ.get("HEADWAY_RUNS", "runs"))
+
+
+def new_run_name(job_name: str) -> str:
+    return f"{job_name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+
+
+def _slug(who: Task | str) -> str:
+    return who.slug if isinstance(who, Task) else who
+
+
+class RunFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @staticmethod
+    def create(root: Path, job_name: str) -> RunFolder:
+        folder = RunFolder(root / new_run_name(job_name))
+        folder.path.mkdir(parents=True)
+        for inner in ("events", "logs", "alive", "checkpoints", "tensorboard"):
+            (folder.path / inner).mkdir()
+        return folder
+
+    @staticmethod
+    def find(root: Path, name: str) -> RunFolder:
+        """By path, by name, by the unique beginning of a name, or `last`."""
+        if (Path(name) / "run.json").is_file():
+            return RunFolder(Path(name))
+        known = RunFolder.all(root)
+        if name == "last" and known:
+            return known[-1]
+        matching = [folder for folder in known if folder.name == name] or [
+            folder for folder in known if folder.name.startswith(name)
+        ]
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            raise NotFound(f"{name!r} could be any of: {', '.join(folder.name for folder in matching)}")
+        newest = f"; the newest is {known[-1].name}" if known else ""
+        raise NotFound(f"no run {name!r} in {root}{newest} (`headway runs` lists them)")
+
+    @staticmethod
+    def all(root: Path) -> list[RunFolder]:
+        """Every run below `root`, oldest first."""
+        found = [RunFolder(path.parent) for path in root.glob("*/run.json") if RUN_NAME.fullmatch(path.parent.name)]
+        return sorted(found, key=lambda folder: (folder.path.stat().st_ctime_ns and folder.created(), folder.name))
+
+    # --- files -----------------------------------------------------------------------------------------------
+    @property
+    def job_file(self) -> Path:
+        return self.path / "job.json"
+
+    @property
+    def environment_file(self) -> Path:
+        return self.path / "environment.json"
+
+    @property
+    def events_folder(self) -> Path:
+        return self.path / "events"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def tables(self) -> Path:
+        return self.path / "tables"
+
+    @property
+    def model(self) -> Path:
+        return self.path / "model"
+
+    @property
+    def tensorboard_folder(self) -> Path:
+        return self.path / "tensorboard"
+
+    @property
+    def control_socket(self) -> Path:
+        return self.path / "control.sock"
+
+    def events(self, who: Task | str) -> Path:
+        return self.events_folder / f"{_slug(who)}.jsonl"
+
+    def log(self, who: Task | str) -> Path:
+        return self.path / "logs" / f"{_slug(who)}.log"
+
+    def alive(self, task: Task) -> Path:
+        return self.path / "alive" / task.slug
+
+    def tensorboard(self, task: Task) -> Path:
+        return self.tensorboard_folder / task.slug
+
+    # --- run.json --------------------------------------------------------------------------------------------
+    def facts(self) -> dict[str, Any]:
+        """run.json. `state` is `interrupted` where it says the run goes on but no launcher lives."""
+        facts = read_json(self.path / "run.json", FORMAT)
+        if facts["state"] not in ENDED and not self.is_held():
+            facts["state"] = "interrupted"
+        return facts
+
+    def created(self) -> float:
+        return float(read_json(self.path / "run.json", FORMAT).get("created", 0))
+
+    def write_facts(self, facts: dict[str, Any]) -> None:
+        write_atomically(self.path / "run.json", to_json({"format": FORMAT, **facts}, indent=1))
+
+    def read(self, file: Path) -> dict[str, Any]:
+        return read_json(file, FORMAT)
+
+    # --- who runs it -----------------------------------------------------------------------------------------
+    def hold(self) -> int:
+        """Take the run for this process; the kernel gives it back when the process ends, however it ends."""
+        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise Busy(f"{self.name} is running already (`headway status`)") from None
+        return lock
+
+    def is_held(self) -> bool:
+        try:
+            lock = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(lock)
+        return False

@@ -1,0 +1,69 @@
+"""SQL over many runs: every table of every run, with the run's name, and a table `runs` of their figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from headway.errors import HeadwayError
+from headway.record.run import Run
+from headway.record.seal import result
+from headway.record.tables import TABLES, quoted, select_table
+
+RUN_COLUMNS = {
+    "run": "VARCHAR",
+    "name": "VARCHAR",
+    "state": "VARCHAR",
+    "strategy": "VARCHAR",
+    "model": "VARCHAR",
+    "dataset": "VARCHAR",
+    "batch_size": "INTEGER",
+    "num_training_tasks": "INTEGER",
+    "num_ps": "INTEGER",
+    "asked_steps": "BIGINT",
+    "steps": "BIGINT",
+    "steps_per_s": "DOUBLE",
+    "examples_per_s": "DOUBLE",
+    "accuracy": "DOUBLE",
+    "loss": "DOUBLE",
+    "seconds": "DOUBLE",
+    "training_seconds": "DOUBLE",
+    "restarts": "INTEGER",
+    "rollbacks": "INTEGER",
+    "steps_lost": "BIGINT",
+    "created": "DOUBLE",
+    "path": "VARCHAR",
+}
+
+
+def query(sql: str, runs: Sequence[Run]) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """(columns, rows). The SQL sees the runs' tables and may read nothing else."""
+    import duckdb
+
+    with duckdb.connect() as connection:
+        for table, (_, columns) in TABLES.items():
+            names = ", ".join(["task", *columns, *(["data"] if table == "events" else [])])
+            parts = [
+                f"select {quoted(run.name)} as run, {names} from ({select_table(run.folder, table, connection)})"
+                for run in runs
+            ]
+            empty = f"select null::varchar as run, {', '.join(f'null as {name}' for name in names.split(', '))} limit 0"
+            connection.execute(f"create temp view {table} as {' union all by name '.join(parts) or empty}")
+        connection.execute(f"create table runs ({', '.join(f'{name} {kind}' for name, kind in RUN_COLUMNS.items())})")
+        for run in runs:
+            figures = result(run)
+            marks = ", ".join("?" for _ in RUN_COLUMNS)
+            connection.execute(f"insert into runs values ({marks})", [figures.get(name) for name in RUN_COLUMNS])
+        folders = ", ".join(quoted(f"{Path(run.path)}/") for run in runs)
+        connection.execute(f"set allowed_directories = [{folders}]")
+        connection.execute("set enable_external_access = false")
+        connection.execute("set lock_configuration = true")
+        try:
+            cursor = connection.execute(sql)
+            names_of = [column[0] for column in cursor.description or ()]
+            return names_of, cursor.fetchall()
+        except duckdb.Error as error:
+            raise HeadwayError(
+                f"query: {str(error).strip()}\nTables: runs, {', '.join(TABLES)} (columns: docs/formats.md)"
+            ) from None

@@ -1,0 +1,28 @@
+"""Sealing: when a run has ended, its events become Parquet tables and its figures a small file.
+
+Both are made from the JSON lines, which stay; a run that was killed before it was sealed loses nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headway.record.files import to_json, write_atomically
+from headway.record.folder import ENDED, FORMAT, RunFolder
+from headway.record.run import Run
+from headway.record.tables import is_sealed, write_tables
+
+
+def seal(folder: RunFolder) -> None:
+    write_tables(folder)
+    summary = Run(folder).summary()
+    write_atomically(folder.path / "result.json", to_json({"format": FORMAT, **summary}, indent=1))
+
+
+def result(run: Run) -> dict[str, Any]:
+    """The summary: as it was sealed, or computed now for a run that is alive or was broken off."""
+    facts = run.facts
+    if facts["state"] in ENDED and is_sealed(run.folder) and (run.path / "result.json").exists():
+        stored = run.folder.read(run.path / "result.json")
+        return {key: value for key, value in stored.items() if key != "format"} | {"path": str(run.path)}
+    return run.summary()

@@ -1,0 +1,214 @@
+"""A job: everything needed to run once. The docstring under each field is its documentation."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PlainValidator, SerializeAsAny, field_validator, model_validator
+
+from headway import workloads
+from headway.spec.cluster import Cluster, Strict, shorthand
+from headway.units import Seconds
+from headway.workloads.base import Settings
+
+StrategyName = Literal["single", "ps-async"]
+Steps = Annotated[int, Field(ge=1)]
+PositiveSeconds = Annotated[Seconds, Field(gt=0)]
+
+
+def _by_name(family: str) -> Any:
+    """`mnist` or `{name: mnist, ...}` -> the Settings of that model or data set."""
+    find = workloads.model if family == "model" else workloads.dataset
+
+    def parse(value: Any) -> Settings:
+        if isinstance(value, Settings):
+            return value
+        if isinstance(value, str):
+            value = {"name": value}
+        if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+            raise ValueError(f"write the {family}'s name, or {{name: ..., its settings}}")
+        return find(value["name"]).Settings.model_validate(value)
+
+    return PlainValidator(parse, json_schema_input_type=Any)
+
+
+def _schema_of(names: list[str], find: Any) -> dict[str, Any]:
+    return {"anyOf": [{"enum": names}, *(find(name).Settings.model_json_schema() for name in names)]}
+
+
+ModelField = Annotated[SerializeAsAny[Settings], _by_name("model")]
+DatasetField = Annotated[SerializeAsAny[Settings], _by_name("dataset")]
+
+
+class Optimizer(Strict):
+    name: Literal["sgd", "momentum", "adagrad", "adam", "rmsprop"] = "sgd"
+    """The rule that turns a gradient into an update."""
+    learning_rate: Annotated[float, Field(gt=0)] = 0.01
+    """Size of an update."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Only for momentum and rmsprop."""
+
+
+class Stop(Strict):
+    """When to stop: whichever comes first. The default is one epoch."""
+
+    steps: Steps | None = None
+    """Global steps (updates by all training tasks together)."""
+    epochs: Annotated[float, Field(gt=0)] | None = None
+    """Passes over the training data, by all training tasks together."""
+    seconds: PositiveSeconds | None = None
+    """Seconds of training, from the first step."""
+    steps_per_task: Steps | None = None
+    """Each training task makes this many steps of its own (E5)."""
+    accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Accuracy on the test set, at an evaluation."""
+
+
+class Evaluate(Strict):
+    every: Steps | None = None
+    """Global steps between evaluations on the whole test set. There is always one at the end."""
+
+
+class Workload(Strict):
+    model: ModelField
+    """A model's name (`headway models`), or its name and settings."""
+    dataset: DatasetField
+    """A data set's name (`headway data list`), or its name and settings."""
+    batch_size: Annotated[int, Field(ge=1)] = 100
+    """Examples per step of one training task."""
+    optimizer: Annotated[Optimizer, shorthand("name", str | Optimizer)] = Optimizer()
+    """The optimizer's name, or its name and settings."""
+    stop: Stop = Stop()
+    """When training ends."""
+    evaluate: Evaluate = Evaluate()
+    """When the test set is evaluated."""
+    steps_per_call: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Steps that one call into the engine makes; the record then has one row for that many steps."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Workload:
+        data = workloads.dataset(self.dataset.name).describe(self.dataset)
+        workloads.model(self.model.name).check(self.model, data)
+        if self.stop.accuracy is not None:
+            if data.classes is None:
+                raise ValueError(f"stop.accuracy: {self.dataset.name} has no classes, so no accuracy")
+            if self.evaluate.every is None:
+                raise ValueError("stop.accuracy needs evaluate.every: accuracy is known only at evaluations")
+        if self.batch_size > data.num_train:
+            raise ValueError(f"batch_size: {self.batch_size}, but {self.dataset.name} has {data.num_train} examples")
+        return self
+
+
+class Strategy(Strict):
+    kind: StrategyName = "single"
+    """How training tasks stay in step."""
+
+
+class Site(Strict):
+    kind: Literal["local"] = "local"
+    """Where nodes come from."""
+    ports: tuple[Annotated[int, Field(ge=1024, le=65535)], Annotated[int, Field(ge=1024, le=65535)]] | None = None
+    """First and last port that tasks may listen on. Default: any free port."""
+
+
+class Restart(Strict):
+    attempts: Annotated[int, Field(ge=0)] = 3
+    """How often one task is started again after it failed."""
+    delay: Seconds = 1.0
+    """Wait before a restart; doubled with each further one of the same task, at most 30 s."""
+    exhausted: Literal["fail", "continue"] = "fail"
+    """When a worker fails once more: fail the run, or go on without it (never without chief or server)."""
+
+
+class Limits(Strict):
+    """Every wait has a limit, so that a run never hangs."""
+
+    start: PositiveSeconds = 180.0
+    """From starting a task until it is ready."""
+    heartbeat: PositiveSeconds = 10.0
+    """Silence of a task's heartbeat after which it counts as dead and is killed."""
+    stall: PositiveSeconds = 600.0
+    """No step by a task that is alive. It is named after max(10 s, 10 median steps); it is restarted only after
+    this long, or 10 median steps if that is longer."""
+    stop: PositiveSeconds = 30.0
+    """For a task to end in order when it is told to; then it is killed."""
+    finish: PositiveSeconds = 600.0
+    """For the chief's last evaluation, checkpoint and export."""
+
+
+class Checkpoint(Strict):
+    steps: Steps | None = None
+    """Global steps between checkpoints."""
+    seconds: PositiveSeconds | None = 60.0
+    """Seconds between checkpoints. There is always one at the end."""
+    keep: Annotated[int, Field(ge=1)] = 3
+    """How many of the newest are kept."""
+
+
+class Measure(Strict):
+    warmup: Annotated[int, Field(ge=0)] = 10
+    """First steps of each training task (after each start) that rates leave out. They are recorded, marked."""
+
+
+class Job(Strict):
+    """A training job: workload, strategy, cluster and site."""
+
+    name: str = "job"
+    """Begins the run's name: lower-case letters, digits and dashes."""
+    engine: Literal["tensorflow"] = "tensorflow"
+    """What computes."""
+    workload: Workload
+    """Model, data, batch size, optimizer, and when to stop."""
+    strategy: Annotated[Strategy, shorthand("kind", StrategyName | Strategy)] = Strategy()
+    """How replicas stay in step."""
+    cluster: Cluster = Cluster()
+    """How many tasks of each role."""
+    site: Annotated[Site, shorthand("kind", str | Site)] = Site()
+    """Where nodes come from."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
+    """Of initial values, shuffling and dropout."""
+    expose: Literal["nobody", "cluster"] = "nobody"
+    """Who may reach TensorFlow's ports, which have no authentication. `nobody`: only the tasks themselves, in a
+    private network; `cluster`: also whatever reaches the machine's interfaces."""
+    checkpoint: Checkpoint = Checkpoint()
+    """When the chief saves the variables."""
+    export: bool = True
+    """Write a SavedModel at the end."""
+    restart: Restart = Restart()
+    """What happens to a task that fails."""
+    limits: Limits = Limits()
+    """How long anything may take."""
+    measure: Measure = Measure()
+    """What is left out of rates."""
+
+    @field_validator("name")
+    @classmethod
+    def _slug(cls, name: str) -> str:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", name):
+            raise ValueError("use up to 63 lower-case letters, digits and dashes, for example mnist-async")
+        return name
+
+    @model_validator(mode="after")
+    def _possible_cluster(self) -> Job:
+        cluster, strategy = self.cluster, self.strategy.kind
+        if strategy == "single":
+            return self  # its cluster is replaced by one task when the job is resolved
+        if cluster != Cluster() and not (cluster.training or cluster.chief.count or cluster.worker.count):
+            raise ValueError("cluster: has no training task; add chief: 1, worker: 1 or training: 1")
+        if strategy.startswith("ps-") and cluster != Cluster() and not cluster.ps.count:
+            raise ValueError(f"cluster.ps: 0, but strategy {strategy} needs at least 1 parameter server")
+        return self
+
+
+def job_schema() -> dict[str, Any]:
+    """The JSON schema of a job file, for editors."""
+    schema = Job.model_json_schema(mode="validation")
+    workload = schema["$defs"]["Workload"]["properties"]
+    workload["model"] = _schema_of(workloads.model_names(), workloads.model) | {
+        "description": workload["model"].get("description", "")
+    }
+    workload["dataset"] = _schema_of(workloads.dataset_names(), workloads.dataset) | {
+        "description": workload["dataset"].get("description", "")
+    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Headway job", **schema}

@@ -1,0 +1,147 @@
+"""A job from a YAML file and overrides, and one clear message for every mistake in them."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from headway import workloads
+from headway.errors import NotFound, SpecError
+from headway.spec.job import Job
+from headway.workloads.base import Settings
+
+# Where a plain value may stand for a mapping, and the key that the value is then for.
+SHORTHANDS = {
+    "strategy": "kind",
+    "site": "kind",
+    "workload.model": "name",
+    "workload.dataset": "name",
+    "workload.optimizer": "name",
+    "cluster.chief": "count",
+    "cluster.worker": "count",
+    "cluster.ps": "count",
+    "cluster.evaluator": "count",
+}
+
+
+def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
+    """The validated job of a YAML file with `path.to.setting=value` overrides; SpecError names every mistake."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise NotFound(f"no job file {path}; examples are in examples/") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}: cannot be read ({error})") from None
+    try:
+        settings = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SpecError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(settings, dict):
+        raise SpecError(f"{path}: a job is a mapping of settings; see examples/ and `headway schema`")
+    for override in overrides:
+        apply_override(settings, override)
+    return parse_job(settings, origin=str(path))
+
+
+def parse_job(settings: dict[str, Any], origin: str = "job") -> Job:
+    try:
+        return Job.model_validate(settings)
+    except ValidationError as error:
+        raise SpecError(explain(error, settings, origin)) from None
+
+
+def apply_override(settings: dict[str, Any], override: str) -> None:
+    """`cluster.worker=3` into the settings, in place. The value is YAML."""
+    path, equals, text = override.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        raise SpecError(f"override {override!r}: write path.to.setting=value, for example cluster.worker=3")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SpecError(f"override {override!r}: the value is not YAML: {' '.join(str(error).split())}") from None
+    place = settings
+    for depth, key in enumerate(keys[:-1]):
+        inner = place.get(key)
+        if not isinstance(inner, dict):
+            short = SHORTHANDS.get(".".join(keys[: depth + 1]))
+            inner = {short: inner} if short and inner is not None else {}
+            place[key] = inner
+        place = inner
+    place[keys[-1]] = value
+
+
+# --- mistakes, explained -------------------------------------------------------------------------------------
+def explain(error: ValidationError, settings: dict[str, Any], origin: str) -> str:
+    """One line for each mistake: the setting's path, its value, what is allowed, the nearest valid name."""
+    problems = dict.fromkeys(f"  {_problem(detail, settings)}" for detail in error.errors(include_url=False))
+    count = "1 mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
+    return "\n".join([f"{origin}: {count}, nothing was started", *problems])
+
+
+def _problem(detail: ErrorDetails, settings: dict[str, Any]) -> str:
+    location = [part for part in detail["loc"] if not _is_union_tag(part)]
+    path = ".".join(str(part) for part in location)
+    value = _shown(detail["input"])
+    message = detail["msg"].removeprefix("Value error, ")
+    match detail["type"]:
+        case "extra_forbidden":
+            allowed = _keys_at(location[:-1], settings)
+            return f"{path}: unknown setting{_nearest(location[-1], allowed)} Allowed here: {', '.join(allowed)}"
+        case "missing":
+            return f"{path}: missing, and it has no default"
+        case "literal_error":
+            expected = str(detail.get("ctx", {}).get("expected", "")).replace("'", "").replace(" or ", ", ")
+            allowed = expected.split(", ")
+            return f"{path}: {value} is not allowed{_nearest(detail['input'], allowed)} Allowed: {', '.join(allowed)}"
+        case "value_error":
+            # Our own validators name the setting themselves where it lies below the validated mapping.
+            shown = "" if isinstance(detail["input"], (dict, BaseModel)) else f" {value}:"
+            return f"{path}:{shown} {message}" if path else message
+        case _:
+            return f"{path}: {value}: {message[:1].lower()}{message[1:]}"
+
+
+def _nearest(name: object, allowed: Sequence[str]) -> str:
+    nearest = get_close_matches(str(name), allowed, n=1)
+    return f"; did you mean {nearest[0]!r}?" if nearest else "."
+
+
+def _is_union_tag(part: object) -> bool:
+    """Pydantic adds the tried member of a union to the path, such as `constrained-int` or `list[...]`."""
+    return isinstance(part, str) and (part in ("int", "str", "float") or "[" in part or part.startswith("constrained-"))
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _keys_at(location: Sequence[object], settings: Any) -> list[str]:
+    """The settings that exist at a path, found by following the models' annotations beside the given values."""
+    model: type[BaseModel] | None = Job
+    for key in location:
+        if model is None or not isinstance(key, str) or key not in model.model_fields:
+            return []
+        model = _model_in(model.model_fields[key].annotation)
+        settings = settings.get(key) if isinstance(settings, dict) else None
+        if model is Settings:  # a workload's model or data set: its name decides which settings it has
+            name = settings["name"] if isinstance(settings, dict) else str(settings)
+            model = (workloads.model if key == "model" else workloads.dataset)(name).Settings
+    return list(model.model_fields) if model else []
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for member in typing.get_args(annotation):
+        if found := _model_in(member):
+            return found
+    return None

@@ -1,0 +1,122 @@
+"""From what was asked to what will run: every value filled in, every chosen one with its reason.
+
+Pure: the machine comes in as a value, so that `--dry-run` and tests need no machine.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headway import workloads
+from headway.spec.cluster import Cluster, Role, RoleSettings, Threads
+from headway.spec.job import Job
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A value that Headway chose, and why."""
+
+    path: str
+    value: Any
+    reason: str
+
+
+@dataclass(frozen=True)
+class Resolved:
+    asked: Job
+    job: Job
+    choices: tuple[Choice, ...]
+
+    def as_file(self) -> dict[str, Any]:
+        """The content of job.json."""
+        return {
+            "asked": self.asked.model_dump(mode="json", exclude_unset=True),
+            "resolved": self.job.model_dump(mode="json"),
+            "choices": [asdict(choice) for choice in self.choices],
+        }
+
+
+def resolve(asked: Job, num_cores: int) -> Resolved:
+    choices: list[Choice] = []
+    cluster = _cluster(asked, choices)
+    cluster = _threads(cluster, num_cores, choices)
+    stop = _stop(asked, choices)
+    job = asked.model_copy(update={"cluster": cluster, "workload": asked.workload.model_copy(update={"stop": stop})})
+    return Resolved(asked, job, tuple(choices))
+
+
+def _cluster(asked: Job, choices: list[Choice]) -> Cluster:
+    cluster = asked.cluster
+    if asked.strategy.kind == "single":
+        # What the job says of its one training task's threads and cores is kept.
+        settings = cluster.chief if cluster.chief.count else cluster.worker
+        single = Cluster(chief=settings.model_copy(update={"count": 1}), evaluator=cluster.evaluator)
+        if cluster not in (Cluster(), single):
+            choices.append(Choice("cluster", "chief: 1", "strategy single is one task: the asked cluster is replaced"))
+        return single
+    if cluster == Cluster():
+        choices.append(Choice("cluster", "chief: 1, worker: 1, ps: 1", "nothing was asked: the smallest cluster"))
+        return Cluster(chief=RoleSettings(count=1), worker=RoleSettings(count=1), ps=RoleSettings(count=1))
+    if cluster.training is not None:
+        workers = cluster.training - 1
+        choices.append(
+            Choice(
+                "cluster",
+                f"chief: 1, worker: {workers}",
+                f"training: {cluster.training} counts the chief, which trains too",
+            )
+        )
+        return cluster.model_copy(
+            update={
+                "training": None,
+                "chief": cluster.chief.model_copy(update={"count": 1}),
+                "worker": cluster.worker.model_copy(update={"count": workers}),
+            }
+        )
+    if not cluster.chief.count:
+        choices.append(Choice("cluster.chief", "worker/0", "no chief was asked: worker/0 is the chief"))
+    return cluster
+
+
+def _threads(cluster: Cluster, num_cores: int, choices: list[Choice]) -> Cluster:
+    """Divide the machine: training tasks share its cores; a server's work is small and mostly copying."""
+    num_training = len(cluster.training_tasks())
+    share = max(1, num_cores // num_training)
+    defaults: dict[Role, tuple[int, int, str]] = {
+        "chief": (share, 2, f"{num_cores} cores divided over {num_training} training tasks"),
+        "worker": (share, 2, f"{num_cores} cores divided over {num_training} training tasks"),
+        "ps": (1, 2, "a server mostly copies; fewer than 2 inter-op threads can hang it"),
+        "evaluator": (1, 2, "evaluation must not take the cores of training"),
+    }
+    updates: dict[str, RoleSettings] = {}
+    for role, (intra, inter, reason) in defaults.items():
+        settings = cluster.role(role)
+        if not settings.count:
+            continue
+        threads = settings.threads
+        if threads.intra_op is None:
+            choices.append(Choice(f"cluster.{role}.threads.intra_op", intra, reason))
+        if threads.inter_op is None:
+            choices.append(Choice(f"cluster.{role}.threads.inter_op", inter, "one operation more than the busy one"))
+        filled = Threads(intra_op=threads.intra_op or intra, inter_op=threads.inter_op or inter)
+        updates[role] = settings.model_copy(update={"threads": filled})
+    return cluster.model_copy(update=updates)
+
+
+def _stop(asked: Job, choices: list[Choice]) -> Any:
+    workload, stop = asked.workload, asked.workload.stop
+    data = workloads.dataset(workload.dataset.name).describe(workload.dataset)
+    epochs = stop.epochs
+    if stop.model_dump(exclude_none=True) == {}:
+        epochs = 1.0
+        choices.append(Choice("workload.stop.epochs", 1, "nothing was asked: one epoch"))
+    if epochs is None:
+        return stop
+    steps = math.ceil(epochs * data.num_train / workload.batch_size)
+    if stop.steps is None or steps < stop.steps:
+        reason = f"{epochs:g} epochs of {data.num_train} examples at {workload.batch_size} per step"
+        choices.append(Choice("workload.stop.steps", steps, reason))
+        return stop.model_copy(update={"steps": steps, "epochs": epochs})
+    return stop

@@ -1,0 +1,95 @@
+"""The one place where "500ms", "2GiB" or "1Gbit" become SI numbers, and numbers become text again.
+
+Inside Headway a duration is seconds, a size bytes, a rate bytes per second: always plain floats or ints.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = {
+    "B": 1,
+    "kB": 1e3,
+    "KB": 1e3,
+    "MB": 1e6,
+    "GB": 1e9,
+    "TB": 1e12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+_BYTES_PER_SECOND = {
+    **{f"{unit}/s": float(size) for unit, size in _BYTES.items()},
+    "bit": 1 / 8,
+    "kbit": 1e3 / 8,
+    "Mbit": 1e6 / 8,
+    "Gbit": 1e9 / 8,
+}
+_NUMBER_AND_UNIT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*([A-Za-z/]*)\s*")
+
+
+def _parse(value: object, units: dict[str, float], bare_unit: str, what: str, examples: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError(f"not a {what}; write for example {examples}")
+    if isinstance(value, (int, float)):
+        return float(value) * units[bare_unit]
+    match = _NUMBER_AND_UNIT.fullmatch(value)
+    if not match:
+        raise ValueError(f"not a {what}; write for example {examples}")
+    number, unit = match.groups()
+    if unit and unit not in units:
+        raise ValueError(f"unknown unit {unit!r} for a {what}; known: {', '.join(units)}")
+    return float(number) * units[unit or bare_unit]
+
+
+def seconds(value: object) -> float:
+    """``"500ms"`` -> 0.5. A bare number is seconds."""
+    return _parse(value, _SECONDS, "s", "duration", "500ms, 10s, 2min or 1h")
+
+
+def num_bytes(value: object) -> int:
+    """``"2GiB"`` -> 2147483648. A bare number is bytes."""
+    return round(_parse(value, dict(_BYTES), "B", "size", "64MB or 2GiB"))
+
+
+def bytes_per_second(value: object) -> float:
+    """``"1Gbit"`` -> 125e6. A bare number is bytes per second."""
+    return _parse(value, _BYTES_PER_SECOND, "B/s", "rate", "100Mbit, 1Gbit or 50MB/s")
+
+
+Seconds = Annotated[float, BeforeValidator(seconds)]
+Bytes = Annotated[int, BeforeValidator(num_bytes)]
+BytesPerSecond = Annotated[float, BeforeValidator(bytes_per_second)]
+
+
+def format_seconds(value: float | None) -> str:
+    """0.0123 -> "12.3 ms"; 75 -> "1 min 15 s"; None -> "-"."""
+    if value is None:
+        return "-"
+    if value < 1e-3:
+        return f"{value * 1e6:.0f} µs"
+    if value < 1:
+        return f"{value * 1e3:.3g} ms"
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def format_bytes(value: float | None) -> str:
+    """13098536 -> "13.1 MB"; None -> "-"."""
+    if value is None:
+        return "-"
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(value) < 1000:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.3g} TB"

@@ -1,0 +1,97 @@
+"""What a model file and a data-set file hold. Neither imports TensorFlow at its top, so that the spec can
+validate settings and `headway data` works on a machine without TensorFlow.
+
+A model file (see models/mnist_cnn.py) has
+    Settings                              its settings, a pydantic model with a `name`
+    check(settings, data)                 raises ValueError when it cannot learn this data
+    build(features, settings, data, run)  float32 features -> outputs; variables through `layers` (get_variable)
+    loss(outputs, labels)                 one loss per example
+    correct(outputs, labels)              1.0 where an example is right; None where accuracy has no meaning
+
+A data-set file (see datasets/mnist.py) has
+    Settings                              its settings, a pydantic model with a `name`
+    SUMMARY                               one line for `headway data list`
+    describe(settings)                    DataInfo, without reading the data
+    fetch(settings, cache, progress)      makes sure the data is in the cache; DataError when it cannot be had
+    verify(settings, cache)               the problems of what is in the cache, as text; [] when all is well
+    load(settings, cache, split)          (features, labels) as NumPy arrays
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+Split = Literal["train", "test"]
+Arrays = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
+# progress(what, done_bytes, total_bytes or None)
+Progress = Callable[[str, int, int | None], None]
+
+
+class Settings(BaseModel):
+    """Base of every model's and data set's settings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    name: str
+
+
+@dataclass(frozen=True)
+class DataInfo:
+    """What a model needs to know of the data it learns."""
+
+    shape: tuple[int, ...]
+    """Shape of one example's features."""
+    classes: int | None
+    """Number of classes (labels are int32 0..classes-1); None: the label is one float32 number."""
+    num_train: int
+    num_test: int
+    scale: float = 1.0
+    """Stored features are cast to float32 and multiplied by this (1/255 for bytes)."""
+
+
+@dataclass
+class ForwardPass:
+    """One building of a model: are we training, which variables are there, what must each step update.
+
+    To build the same model again (for evaluation, or in a second tf.function), make a new one with the first one's
+    variables: ForwardPass(training=False, variables=first.variables). In a v1 graph variables of the same name are
+    found without that; eagerly get_variable would quietly make new ones.
+    """
+
+    training: bool
+    updates: list[Any] = field(default_factory=list)
+    """Operations (moving averages of batch statistics) that each training step runs beside the gradients. Empty
+    eagerly and in a tf.function, where they run by themselves."""
+    variables: dict[str, Any] = field(default_factory=dict)
+    """Every variable by its full name, trainable or not."""
+    layers: set[str] = field(default_factory=set)
+    """Names used in this building: two layers of one name would share their weights without a word."""
+
+
+class Model(Protocol):
+    """A model file, as a type."""
+
+    Settings: type[Settings]
+
+    def check(self, settings: Any, data: DataInfo) -> None: ...
+    def build(self, features: Any, settings: Any, data: DataInfo, run: ForwardPass) -> Any: ...
+    def loss(self, outputs: Any, labels: Any) -> Any: ...
+    def correct(self, outputs: Any, labels: Any) -> Any | None: ...
+
+
+class Dataset(Protocol):
+    """A data-set file, as a type."""
+
+    Settings: type[Settings]
+    SUMMARY: str
+
+    def describe(self, settings: Any) -> DataInfo: ...
+    def fetch(self, settings: Any, cache: Path, progress: Progress) -> None: ...
+    def verify(self, settings: Any, cache: Path) -> list[str]: ...
+    def load(self, settings: Any, cache: Path, split: Split) -> Arrays: ...

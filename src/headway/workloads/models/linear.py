@@ -1,0 +1,32 @@
+"""Linear regression, E2's smallest example (y = 3x + noise): one unit with a bias on the flattened features."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from headway.workloads import base, layers, objectives
+from headway.workloads.base import DataInfo, ForwardPass
+
+
+class Settings(base.Settings):
+    name: Literal["linear"] = "linear"
+
+
+def check(settings: Settings, data: DataInfo) -> None:  # noqa: ARG001
+    if data.classes is not None:
+        raise ValueError(
+            f"model linear needs labels that are numbers; the data set has {data.classes} classes "
+            "(models for those: softmax, mnist_cnn)"
+        )
+
+
+def build(features: Any, settings: Settings, data: DataInfo, run: ForwardPass) -> Any:  # noqa: ARG001
+    return layers.dense(run, "linear", layers.flatten(features), units=1)[:, 0]
+
+
+loss = objectives.squared_error
+
+
+def correct(outputs: Any, labels: Any) -> None:  # noqa: ARG001
+    """A number is near or far, not right or wrong."""
+    return None

@@ -1,0 +1,33 @@
+"""What models are trained for, one number per example, so that means over any set of examples are exact."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headway.workloads.base import DataInfo
+
+
+def cross_entropy(logits: Any, labels: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+
+
+def squared_error(outputs: Any, labels: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.math.squared_difference(outputs, labels)
+
+
+def is_largest(logits: Any, labels: Any) -> Any:
+    """1.0 where the label's logit is the largest."""
+    import tensorflow as tf
+
+    return tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels), tf.float32)
+
+
+def needs_classes(model: str, data: DataInfo) -> int:
+    """The number of classes; ValueError where labels are numbers."""
+    if data.classes is None:
+        raise ValueError(f"model {model} needs classes; the data set's labels are numbers (a model for those: linear)")
+    return data.classes

@@ -1,0 +1,358 @@
+"""What every model promises, in a v1 graph and eagerly, and what is special about each."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from headway import workloads
+from headway.workloads import layers
+from headway.workloads.base import Arrays, DataInfo, ForwardPass, Model
+from headway.workloads.datasets import synthetic
+from headway.workloads.models import linear, mnist_cnn, softmax
+
+IMAGES = DataInfo(shape=(28, 28, 1), classes=10, num_train=100, num_test=10)
+NUMBERS = DataInfo(shape=(1,), classes=None, num_train=100, num_test=10)
+LEARNING_RATES = {"linear": 0.2, "softmax": 0.05}  # of Adam; 0.001 for others
+
+
+@pytest.fixture(params=workloads.model_names())
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def model(name: str) -> Model:
+    return workloads.model(name)
+
+
+def suitable(model: Model) -> DataInfo:
+    """Images or numbers, whichever the model accepts."""
+    try:
+        model.check(model.Settings.model_validate({}), IMAGES)
+    except ValueError:
+        return NUMBERS
+    return IMAGES
+
+
+def examples(data: DataInfo, num_examples: int = 32) -> Arrays:
+    settings = synthetic.Settings(shape=list(data.shape), classes=data.classes, size=num_examples, noise=0.1)
+    return synthetic.load(settings, Path(), "train")
+
+
+@contextmanager
+def graph(seed: int = 1) -> Iterator[Any]:
+    """TensorFlow 1's API, in a graph of its own."""
+    import tensorflow as tf
+
+    with tf.Graph().as_default():
+        tf.compat.v1.set_random_seed(seed)
+        yield tf.compat.v1
+
+
+def session(v1: Any) -> Any:
+    opened = v1.Session(config=v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1))
+    opened.run(v1.global_variables_initializer())
+    return opened
+
+
+def mean_loss(v1: Any, model: Model, data: DataInfo, arrays: Arrays, run: ForwardPass, **settings: Any) -> Any:
+    features, labels = (v1.constant(array) for array in arrays)
+    outputs = model.build(features, model.Settings.model_validate(settings), data, run)
+    return v1.reduce_mean(model.loss(outputs, labels))
+
+
+def num_parameters(model: Model, data: DataInfo) -> int:
+    with graph() as v1:
+        mean_loss(v1, model, data, examples(data), ForwardPass(training=True))
+        return sum(variable.shape.num_elements() for variable in v1.trainable_variables())
+
+
+# Every model
+
+
+def test_default_settings_are_valid_and_carry_the_name(name: str, model: Model) -> None:
+    settings = model.Settings.model_validate({"name": name})
+    assert settings.name == name
+    assert model.Settings.model_validate(settings.model_dump(mode="json")) == settings
+    undocumented = {field for field, info in model.Settings.model_fields.items() if not info.description}
+    assert undocumented <= {"name"}
+    with pytest.raises(ValidationError, match="extra_forbidden"):
+        model.Settings.model_validate({"no_such_setting": 1})
+
+
+def test_model_files_are_imported_without_tensorflow() -> None:
+    code = "import sys; from headway import workloads\n"
+    code += "for name in workloads.model_names(): workloads.model(name).Settings()\n"
+    code += "sys.exit('tensorflow' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_losses_are_one_per_example_and_correct_is_0_or_1(model: Model) -> None:
+    data = suitable(model)
+    with graph() as v1:
+        features, labels = (v1.constant(array) for array in examples(data, 7))
+        settings = model.Settings.model_validate({})
+        outputs = model.build(features, settings, data, ForwardPass(training=False))
+        losses, correct = model.loss(outputs, labels), model.correct(outputs, labels)
+        with session(v1) as opened:
+            values = opened.run(losses)
+            assert values.shape == (7,)
+            assert values.dtype == np.float32
+            assert (correct is None) == (data.classes is None)
+            if correct is not None:
+                assert opened.run(correct).shape == (7,)
+                assert set(opened.run(correct).tolist()) <= {0.0, 1.0}
+
+
+def test_every_trainable_variable_has_a_gradient(model: Model) -> None:
+    data = suitable(model)
+    with graph() as v1:
+        loss = mean_loss(v1, model, data, examples(data), ForwardPass(training=True))
+        variables = v1.trainable_variables()
+        gradients = v1.gradients(loss, variables)
+        assert None not in gradients
+        with session(v1) as opened:
+            for variable, gradient in zip(variables, opened.run(gradients), strict=True):
+                assert np.abs(gradient).max() > 0, variable.name
+
+
+def test_it_overfits_32_examples(name: str, model: Model) -> None:
+    data = suitable(model)
+    with graph() as v1:
+        loss = mean_loss(v1, model, data, examples(data), ForwardPass(training=True))
+        step = v1.train.AdamOptimizer(LEARNING_RATES.get(name, 0.001)).minimize(loss)
+        with session(v1) as opened:
+            first = opened.run(loss)
+            for _ in range(40):
+                opened.run(step)
+            assert opened.run(loss) < 0.1 * first
+
+
+def test_the_same_seed_gives_the_same_losses_and_another_seed_others(name: str, model: Model) -> None:
+    data = suitable(model)
+    settings = {"init": "normal"} if name == "softmax" else {}  # zeros are the same from any seed
+
+    def losses(seed: int) -> list[float]:
+        with graph(seed) as v1:
+            loss = mean_loss(v1, model, data, examples(data), ForwardPass(training=True), **settings)
+            step = v1.train.GradientDescentOptimizer(0.01).minimize(loss)
+            with session(v1) as opened:
+                return [float(opened.run([loss, step])[0]) for _ in range(3)]
+
+    assert losses(1) == losses(1)
+    assert losses(1) != losses(2)
+
+
+def test_a_second_building_for_evaluation_shares_the_variables(model: Model) -> None:
+    data = suitable(model)
+    with graph() as v1:
+        first = ForwardPass(training=True)
+        mean_loss(v1, model, data, examples(data), first)
+        variables = v1.global_variables()
+        mean_loss(v1, model, data, examples(data), ForwardPass(training=False))
+        mean_loss(v1, model, data, examples(data), ForwardPass(training=False, variables=first.variables))
+        assert v1.global_variables() == variables
+        assert {f"{name}:0" for name in first.variables} == {variable.name for variable in variables}
+
+
+def test_it_trains_eagerly_in_a_strategys_scope_from_the_same_start(name: str, model: Model) -> None:
+    """The second user of the same model function: a tf.function under tf.distribute."""
+    import tensorflow as tf
+
+    data = suitable(model)
+    arrays = examples(data)
+    settings = model.Settings.model_validate({"batch_norm": True} if name == "mnist_cnn" else {})
+    with graph() as v1:
+        in_graph = ForwardPass(training=False)
+        model.build(v1.constant(arrays[0]), settings, data, in_graph)
+        with session(v1) as opened:
+            expected = opened.run(in_graph.variables)
+
+    tf.random.set_seed(1)
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        first = ForwardPass(training=True)
+        model.build(tf.constant(arrays[0][:1]), settings, data, first)
+    start = {key: variable.numpy() for key, variable in first.variables.items()}
+    assert start.keys() == expected.keys()
+    for key, value in expected.items():
+        if "moving" not in key:  # the first building has already updated these
+            np.testing.assert_array_equal(start[key], value)
+    trainable = [variable for variable in first.variables.values() if variable.trainable]
+
+    def replica_step(features: Any, labels: Any) -> Any:
+        run = ForwardPass(training=True, variables=first.variables)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model.loss(model.build(features, settings, data, run), labels))
+        for variable, gradient in zip(trainable, tape.gradient(loss, trainable), strict=True):
+            variable.assign_sub(0.01 * gradient)
+        return loss
+
+    step = tf.function(lambda features, labels: strategy.run(replica_step, (features, labels)))
+    losses = [float(step(*map(tf.constant, arrays))) for _ in range(10)]
+    assert losses[-1] < losses[0]
+    for key, variable in first.variables.items():
+        assert not np.array_equal(variable.numpy(), start[key]), f"{key} did not change"
+
+
+# What is special about each
+
+
+def test_parameter_counts_are_those_of_the_evaluations() -> None:
+    assert num_parameters(workloads.model("linear"), NUMBERS) == 2
+    assert num_parameters(workloads.model("softmax"), IMAGES) == 7_850
+    assert num_parameters(workloads.model("mnist_cnn"), IMAGES) == 3_274_634
+
+
+def test_data_that_a_model_cannot_learn_is_refused_with_the_reason() -> None:
+    with pytest.raises(ValueError, match="model linear needs labels that are numbers; the data set has 10"):
+        linear.check(linear.Settings(), IMAGES)
+    with pytest.raises(ValueError, match="model softmax needs classes; the data set's labels are numbers"):
+        softmax.check(softmax.Settings(), NUMBERS)
+    with pytest.raises(ValueError, match="model mnist_cnn needs classes"):
+        mnist_cnn.check(mnist_cnn.Settings(), NUMBERS)
+    for shape in ((784,), (3, 28, 1)):
+        with pytest.raises(ValueError, match=r"model mnist_cnn needs images .* shape \["):
+            mnist_cnn.check(mnist_cnn.Settings(), DataInfo(shape, 10, 100, 10))
+
+
+def test_softmax_starts_at_zero_or_from_the_normal_distribution() -> None:
+    for init, deviation in (("zeros", 0.0), ("normal", 1.0)):
+        with graph() as v1:
+            run = ForwardPass(training=True)
+            mean_loss(v1, workloads.model("softmax"), IMAGES, examples(IMAGES), run, init=init)
+            with session(v1) as opened:
+                values = opened.run(run.variables)
+        assert values["softmax/weights"].std() == pytest.approx(deviation, rel=0.05)
+        assert (values["softmax/bias"] != 0).all() == (init == "normal")
+
+
+# Layers
+
+
+def test_initial_weights_are_glorot_uniform_and_differ_between_variables() -> None:
+    with graph() as v1:
+        run = ForwardPass(training=True)
+        mean_loss(v1, workloads.model("mnist_cnn"), IMAGES, examples(IMAGES), run)
+        with session(v1) as opened:
+            values = opened.run(run.variables)
+    for layer, limit in (("conv2", np.sqrt(6 / (25 * (32 + 64)))), ("dense", np.sqrt(6 / (3136 + 1024)))):
+        weights = values[f"{layer}/weights"]
+        assert np.abs(weights).max() == pytest.approx(limit, rel=0.001)
+        assert weights.std() == pytest.approx(limit / np.sqrt(3), rel=0.01)
+    assert values["conv1/weights"].flat[0] != values["conv2/weights"].flat[0]
+    assert not values["dense/bias"].any()
+
+
+def test_a_partitioned_model_computes_and_starts_sensibly() -> None:
+    settings = mnist_cnn.Settings(batch_norm=True, dropout=0)
+    features, labels = examples(IMAGES)
+    with graph() as v1:
+        run = ForwardPass(training=True)
+        with v1.variable_scope("", partitioner=v1.fixed_size_partitioner(2)):
+            outputs = mnist_cnn.build(v1.constant(features), settings, IMAGES, run)
+            evaluated = mnist_cnn.build(v1.constant(features), settings, IMAGES, ForwardPass(training=False))
+        loss = v1.reduce_mean(mnist_cnn.loss(outputs, v1.constant(labels)))
+        step = v1.train.GradientDescentOptimizer(0.01).minimize(loss)
+        halves = [variable for variable in v1.global_variables() if "dense/weights" in variable.name]
+        assert [variable.shape.as_list() for variable in halves] == [[1568, 1024], [1568, 1024]]
+        with session(v1) as opened:
+            upper, lower = opened.run(halves)
+            assert not np.array_equal(upper, lower), "both parts from one seed"
+            assert np.abs(upper).max() == pytest.approx(np.sqrt(6 / (3136 + 1024)), rel=0.001)
+            moving = [variable for variable in v1.global_variables() if "moving_mean" in variable.name]
+            assert len(moving) == 4
+            opened.run([step, run.updates])
+            assert all(value.any() for value in opened.run(moving))
+            assert np.isfinite(opened.run(evaluated)).all()
+
+
+def test_two_layers_of_one_name_are_refused() -> None:
+    with graph() as v1:
+        run = ForwardPass(training=True)
+        layers.dense(run, "same", v1.constant([[1.0]]), 1)
+        with pytest.raises(ValueError, match="two layers are called 'same'"):
+            layers.dense(run, "same", v1.constant([[1.0]]), 1)
+
+
+def test_dropout_masks_differ_between_steps_and_seeds_and_rest_in_evaluation() -> None:
+    def masks(seed: int) -> np.ndarray[Any, Any]:
+        with graph(seed) as v1:
+            dropped = layers.dropout(ForwardPass(training=True), v1.ones([1000]), 0.4)
+            kept = layers.dropout(ForwardPass(training=False), v1.ones([1000]), 0.4)
+            with session(v1) as opened:
+                assert (opened.run(kept) == 1).all()
+                return np.stack([opened.run(dropped) for _ in range(4)])
+
+    first, second = masks(1), masks(2)
+    assert (first == 0).mean() == pytest.approx(0.4, abs=0.04)
+    assert first.max() == pytest.approx(1 / 0.6)
+    together = np.concatenate([first, second])
+    assert len(np.unique(together, axis=0)) == len(together), "a mask came twice"
+
+
+def test_mnist_cnn_drops_out_in_training_only() -> None:
+    features, _ = examples(IMAGES, 4)
+    with graph() as v1:
+        training, evaluation = (
+            mnist_cnn.build(v1.constant(features), mnist_cnn.Settings(), IMAGES, ForwardPass(training=training))
+            for training in (True, False)
+        )
+        with session(v1) as opened:
+            assert not np.array_equal(opened.run(training), opened.run(training))
+            np.testing.assert_array_equal(opened.run(evaluation), opened.run(evaluation))
+
+
+@pytest.mark.parametrize("shape", [(16, 3), (8, 4, 4, 3)], ids=["vectors", "images"])
+def test_batch_norm_updates_its_moving_averages_and_evaluates_with_them(shape: tuple[int, ...]) -> None:
+    generator = np.random.default_rng(0)
+    batches = generator.normal(2, 3, (5, *shape)).astype(np.float32)
+    momentum, epsilon = 0.9, 1.001e-5
+    axes = tuple(range(len(shape) - 1))
+    mean, variance = np.zeros(3), np.ones(3)
+    with graph() as v1:
+        x = v1.placeholder(v1.float32, [None, *shape[1:]])
+        run = ForwardPass(training=True)
+        trained = layers.batch_norm(run, "norm", x, momentum)
+        evaluated = layers.batch_norm(ForwardPass(training=False), "norm", x, momentum)
+        assert [variable.name for variable in v1.trainable_variables()] == ["norm/scale:0", "norm/offset:0"]
+        assert not v1.get_collection(v1.GraphKeys.UPDATE_OPS), "updates are never hidden"
+        assert [update.type for update in run.updates] == ["AssignSubVariableOp"] * 2
+        with session(v1) as opened:
+            for batch in batches:
+                normal, _ = opened.run([trained, run.updates], {x: batch})
+                batch_mean, batch_variance = batch.mean(axes), batch.var(axes)
+                expected = (batch - batch_mean) / np.sqrt(batch_variance + epsilon)
+                np.testing.assert_allclose(normal, expected, atol=1e-4)
+                mean = momentum * mean + (1 - momentum) * batch_mean
+                variance = momentum * variance + (1 - momentum) * batch.var(axes, ddof=1)
+            moving = opened.run(run.variables)
+            np.testing.assert_allclose(moving["norm/moving_mean"], mean, rtol=1e-4)
+            np.testing.assert_allclose(moving["norm/moving_variance"], variance, rtol=1e-4)
+            expected = (batches[0] - mean) / np.sqrt(variance + epsilon)
+            np.testing.assert_allclose(opened.run(evaluated, {x: batches[0]}), expected, atol=1e-4)
+
+
+def test_variables_and_their_updates_are_on_the_servers() -> None:
+    import tensorflow as tf
+
+    with graph() as v1:
+        run = ForwardPass(training=True)
+        setter = v1.train.replica_device_setter(ps_tasks=2, worker_device="/job:worker/task:0")
+        with v1.device(setter):
+            outputs = layers.batch_norm(run, "norm", layers.dense(run, "dense", v1.ones([4, 3]), 2))
+        assert outputs.device == "/job:worker/task:0"
+        devices = [variable.device for variable in v1.global_variables()]
+        assert devices == ["/job:ps/task:0", "/job:ps/task:1"] * 3
+        # An operation on a resource runs where the resource is, whatever device was asked for it.
+        assert {update.inputs[0].device for update in run.updates} == {"/job:ps/task:0", "/job:ps/task:1"}
+        assert all(update.inputs[0].dtype == tf.resource for update in run.updates)
