@@ -26,9 +26,7 @@ def main() -> None:
     if "--private-network" in sys.argv:
         bring_loopback_up()
     asyncio.run(serve_standard_streams())
-    # Leave at once: a task's pipe that is still open must not keep us.
-    sys.stdout.flush()
-    os._exit(0)
+    os._exit(0)  # at once: a task's pipe that is still open must not keep us
 
 
 if __name__ == "__main__":

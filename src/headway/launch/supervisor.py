@@ -224,10 +224,11 @@ class Supervisor:
         reason = state.killed_for or (state.failure if code > 0 and state.failure else how)
         self._note("task_exited", task=str(state.task), attempt=attempt, code=code, expected=expected, reason=reason)
         state.pid = None
+        self._enter(state, "ended", now)
         if self._regrouping:
             self._wait_to_start(state, None, now)
         elif expected or (self.state == "stopping" and state.task not in (self._chief, *self._servers)):
-            self._enter(state, "ended", now)
+            return
         elif state.task in self._servers:
             self._server_died(state, reason, now)
         else:
@@ -246,12 +247,10 @@ class Supervisor:
                 self.tasks[task].start_at = due
 
     def _failed(self, state: TaskState, reason: str, now: float) -> None:
-        if state.port_taken and self.state == "starting":
-            state.restarts += 1
-            if state.restarts <= self.job.restart.attempts:
-                self._regroup(f"{state.task}: its port was taken by another program")
-                self._wait_to_start(state, None, now)
-                return
+        if state.port_taken:  # every member knows every other's port: a new one is news for all
+            self._wait_to_start(state, None, now)
+            self._regroup(f"{state.task}: its port was taken by another program")
+            return
         if self._may_restart(state, reason):
             self._wait_to_start(state, now + self._restart_delay(state.restarts), now)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from headway.errors import FormatError
 
+_CUT_NUMBER = re.compile(r"[.eE+-]{0,3}")
 FLUSH_SECONDS = 0.25  # rows that may wait do so at most this long
 
 
@@ -125,6 +127,12 @@ def is_torn(line: bytes) -> bool:
     try:
         json.loads(text)
     except json.JSONDecodeError as error:
-        missing_end = error.msg.startswith("Unterminated") or error.pos >= len(text) - len("false")
-        return not text or (text.startswith('{"t"'[: len(text)]) and missing_end)
+        rest = text[error.pos :]
+        cut = (
+            error.msg.startswith("Unterminated")
+            or any(word.startswith(rest) for word in ("true", "false", "null"))
+            or _CUT_NUMBER.fullmatch(rest) is not None
+            or (error.msg.startswith("Invalid \\u") and len(rest) < 6)
+        )
+        return cut and text.startswith('{"t"'[: len(text)])
     return not line.endswith(b"\n")  # whole, but for the line's end: perhaps a longer number was meant

@@ -95,7 +95,7 @@ def write_tables(folder: RunFolder) -> None:
             final = folder.tables / f"{table}.parquet"
             temporary = final.with_suffix(".tmp")
             with rows_of_events(connection, folder, table) as rows:
-                ordered = f"select * from ({rows}) order by t"
+                ordered = f"select * from ({rows}) order by t, task"
                 connection.execute(f"copy ({ordered}) to {quoted(temporary)} (format parquet, compression zstd)")
             temporary.replace(final)
     write_atomically(folder.tables / "sealed.json", to_json({"format": FORMAT, "sizes": sizes}))
@@ -164,5 +164,5 @@ def select_table(folder: RunFolder, table: str, connection: duckdb.DuckDBPyConne
         return f"select *{missing} from {quoted(path)}"
     name = f'"{table} of {folder.name}"'
     with rows_of_events(connection, folder, table) as rows:
-        connection.execute(f"create or replace temp table {name} as select * from ({rows}) order by t")
+        connection.execute(f"create or replace temp table {name} as select * from ({rows}) order by t, task")
     return f"select * from {name}"

@@ -39,6 +39,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     name: str
+    """Which one it is."""
 
 
 @dataclass(frozen=True)

@@ -35,9 +35,7 @@ def index_batches(
 
     def of_epoch(epoch: Any) -> Any:
         seeds = tf.stack([tf.constant(seed, tf.int64), epoch])
-        order = tf.random.experimental.stateless_shuffle(
-            tf.range(num_examples, dtype=tf.int64), seeds, alg="philox"
-        )
+        order = tf.random.experimental.stateless_shuffle(tf.range(num_examples, dtype=tf.int64), seeds, alg="philox")
         skipped = tf.where(epoch == first_epoch, tf.constant(offset, tf.int64), tf.constant(0, tf.int64))
         return order[task_number::num_tasks][skipped:]
 

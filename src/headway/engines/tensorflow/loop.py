@@ -1,8 +1,8 @@
 """The training loop, from top to bottom. It knows no sessions and no servers: those are the Trainer's.
 
-    start --> step, record, [chief: evaluate, checkpoint], stop? --> done --> [chief: the others end, final snapshot,
-      ^         |                                                              checkpoint, evaluation, export, finished]
-      '---------' disconnected
+start --> step, record, [chief: evaluate, checkpoint], stop? --> done --> [chief: the others end, final snapshot,
+  ^         |                                                              checkpoint, evaluation, export, finished]
+  '---------' disconnected
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class Training:
         self.global_step = 0
         self.own_steps = assignment.own_steps_before
         self.trained_seconds = assignment.trained_seconds_before
+        self.loss = 0.0
+        self.plotted = (0.0, self.own_steps)  # when and after how many own steps scalars were last written
         self.described = False
         # With an evaluator, the chief leaves evaluation to it, and gives it a checkpoint where one is asked for.
         self.has_evaluator = self.job.cluster.evaluator.count > 0
@@ -54,11 +56,12 @@ class Training:
             steps_before = self.own_steps
             try:
                 reason = self.steps()
+                self.plot(time.perf_counter())
                 self.assignment.event("done", reason=reason, step=self.global_step, own_steps=self.own_steps)
                 if not self.is_chief:
                     break
                 self.wait_for_others()
-                self.finish(None if self.control.hurry else self.trainer.snapshot())
+                self.finish()
                 break
             except Disconnected as error:
                 fruitless = fruitless + 1 if self.own_steps == steps_before else 0
@@ -85,8 +88,8 @@ class Training:
         next_evaluation = _next_multiple(every, started.step)
         next_save = _next_multiple(save.steps, started.step)
         trained_before, began = self.trained_seconds, clock()
-        last_save = last_board = began
-        board_steps = self.own_steps
+        last_save = began
+        self.plotted = (began, self.own_steps)
 
         while True:
             # --- is there a reason to stop? ---
@@ -105,7 +108,7 @@ class Training:
             result = call(per_call if left >= per_call else 1)
             now = clock()
             is_warmup = self.own_steps - first_own_step < self.job.measure.warmup
-            self.global_step = result.step
+            self.global_step, self.loss = result.step, result.loss
             self.own_steps += result.num_steps
             self.trained_seconds = trained_before + now - began
             event(
@@ -122,10 +125,8 @@ class Training:
                 warmup=is_warmup,
                 generation=generation,
             )
-            if now - last_board >= BOARD_SECONDS:
-                rate = (self.own_steps - board_steps) / (now - last_board)
-                self.board.scalars(result.step, loss=result.loss, steps_per_s=rate)
-                last_board, board_steps = now, self.own_steps
+            if now - self.plotted[0] >= BOARD_SECONDS:
+                self.plot(now)
 
             # --- the chief's duties ---
             if not self.is_chief:
@@ -165,6 +166,15 @@ class Training:
                     self.board.graph(graph)
                 self.described = True
         event("joined", step=started.step, generation=started.generation)
+
+    def plot(self, now: float) -> None:
+        """Write scalars for TensorBoard, if there was a step since the last ones."""
+        then, own_steps = self.plotted
+        if self.own_steps > own_steps:
+            self.board.scalars(
+                self.global_step, loss=self.loss, steps_per_s=(self.own_steps - own_steps) / (now - then)
+            )
+            self.plotted = (now, self.own_steps)
 
     def save(self, snapshot: Snapshot) -> None:
         began = time.perf_counter()
@@ -211,9 +221,9 @@ class Training:
                 return
             self.control.wait(1.0)
 
-    def finish(self, snapshot: Snapshot | None) -> None:
+    def finish(self) -> None:
         """Save, evaluate and export the result. A second stop skips what is left."""
-        if snapshot is None:
+        if self.control.hurry or (snapshot := self.result()) is None:
             return
         self.save(snapshot)
         if self.control.hurry:
@@ -226,6 +236,21 @@ class Training:
             self.assignment.event("exported", step=snapshot.step, path=self.assignment.folder.model.name)
         result = self.last_result[2]
         self.assignment.event("finished", step=snapshot.step, accuracy=result.accuracy, loss=result.loss)
+
+
+    def result(self) -> Snapshot | None:
+        """The variables at the end. Where the servers are gone and a stop was asked for, nobody trains on: then the
+        newest checkpoint is the result, if there is one."""
+        try:
+            return self.trainer.snapshot()
+        except Disconnected:
+            newest = checkpoint.latest(self.assignment.folder.checkpoints)
+            if self.control.stop_reason is None:
+                raise
+            if newest is None:
+                return None
+            facts = checkpoint.facts(newest)
+            return Snapshot(facts["step"], facts["generation"], checkpoint.load(newest))
 
 
 def _next_multiple(every: int | None, step: int) -> int | None:

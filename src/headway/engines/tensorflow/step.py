@@ -39,7 +39,10 @@ def one_step(problem: Problem, iterator: Any, optimizer: Any, apply: Apply, glob
     with v1.control_dependencies([asked]):
         features, labels = iterator.get_next()
     with v1.control_dependencies([features, labels]):
-        input_seconds = tf.timestamp() - asked
+        got = tf.timestamp()
+    # The clock is read before anything computes: else, with one thread, it would wait for the whole step.
+    with v1.control_dependencies([got]):
+        features, labels = tf.identity(features), tf.identity(labels)
     run = ForwardPass(training=True)
     outputs = problem.build(features, run)
     loss = tf.reduce_mean(problem.losses(outputs, labels))
@@ -49,7 +52,7 @@ def one_step(problem: Problem, iterator: Any, optimizer: Any, apply: Apply, glob
         # An atomic fetch-and-add. assign_add would read the value back apart from adding, and two tasks could
         # then see the same step.
         before = tf.raw_ops.ResourceCountUpTo(resource=global_step.handle, limit=NO_LIMIT, T=tf.int64)
-    return StepTensors(loss, input_seconds, before, pulled)
+    return StepTensors(loss, got - asked, before, pulled)
 
 
 def single_call(step: StepTensors) -> Any:

@@ -95,7 +95,7 @@ class GraphTrainer:
                         return started
                     waits_for = "the chief to initialise the variables"
             except GONE as error:
-                print(f"not ready yet: {type(error).__name__}: {error.message[:200]}", flush=True)
+                print(f"not ready yet: {_in_one_line(error)}", flush=True)
                 self.close()
             self.assignment.control.wait(POLL_SECONDS)
 
@@ -120,7 +120,9 @@ class GraphTrainer:
 
     def _make_variables(self) -> tuple[str, str | None]:
         newest = checkpoint.latest(self.assignment.folder.checkpoints)
-        generation = 1 + max(self._generation, checkpoint.last_generation(self.assignment.folder.events(self.assignment.task), newest))
+        generation = 1 + max(
+            self._generation, checkpoint.last_generation(self.assignment.folder.events(self.assignment.task), newest)
+        )
         if newest is None:
             values = initial_values(self.problem, self.job.seed, self.config)
         else:
@@ -137,7 +139,7 @@ class GraphTrainer:
         try:
             loss, input_seconds, after, *staleness = self._calls[num_steps]().tolist()
         except GONE as error:
-            raise Disconnected(f"{type(error).__name__}: {error.message.splitlines()[0][:300]}") from error
+            raise Disconnected(_in_one_line(error)) from error
         return StepResult(
             int(after),
             num_steps,
@@ -147,10 +149,12 @@ class GraphTrainer:
         )
 
     def snapshot(self) -> Snapshot:
+        if self._session is None:
+            raise Disconnected("not connected")
         try:
             values = self._fetch()
         except GONE as error:
-            raise Disconnected(f"{type(error).__name__}: {error.message.splitlines()[0][:300]}") from error
+            raise Disconnected(_in_one_line(error)) from error
         return Snapshot(int(values["global_step"]), self._generation, values)
 
     def placement(self) -> list[dict[str, Any]]:
@@ -244,6 +248,11 @@ class GraphTrainer:
 
 def _counter(name: str) -> Any:
     return v1.get_variable(name, [], tf.int64, v1.zeros_initializer(), trainable=False)
+
+
+def _in_one_line(error: Any) -> str:
+    """TensorFlow's error; its message begins with an empty line or with where it came from."""
+    return f"{type(error).__name__}: {' '.join(error.message.split())[:300]}"
 
 
 def _close_quietly(session: Any) -> None:

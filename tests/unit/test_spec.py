@@ -1,0 +1,214 @@
+"""What a user may write in a job, and what a mistake is answered with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.errors import NotFound, SpecError
+from headway.spec import Cluster, Job, Task, job_schema
+from headway.spec.load import SHORTHANDS, apply_override, load_job, parse_job
+from headway.spec.resolve import resolve
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def job(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "a-job",
+        "workload": {"model": "softmax", "dataset": "synthetic", "stop": {"steps": 10}},
+        "strategy": "ps-async",
+        "cluster": {"chief": 1, "worker": 1, "ps": 1},
+        **changes,
+    }
+
+
+def mistake(settings: dict[str, Any]) -> str:
+    with pytest.raises(SpecError) as raised:
+        parse_job(settings)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_example_is_valid(path: Path) -> None:
+    assert load_job(path).name == path.stem
+
+
+def test_overrides_change_settings_by_path() -> None:
+    changed = load_job(EXAMPLES / "mnist-async.yaml", ["cluster.worker=3", "workload.stop.steps=500", "seed=7"])
+    assert changed.cluster.worker.count == 3
+    assert changed.workload.stop.steps == 500
+    assert changed.workload.stop.accuracy == 0.975  # its neighbour stays
+    assert changed.seed == 7
+
+
+def test_an_override_below_a_shorthand_keeps_what_the_shorthand_said() -> None:
+    settings = job()
+    apply_override(settings, "cluster.ps.threads.inter_op=4")
+    apply_override(settings, "workload.model.init=normal")
+    parsed = parse_job(settings)
+    assert parsed.cluster.ps.count == 1
+    assert parsed.cluster.ps.threads.inter_op == 4
+    assert parsed.workload.model.model_dump() == {"name": "softmax", "init": "normal"}
+
+
+def test_every_shorthand_names_a_setting() -> None:
+    for path, key in SHORTHANDS.items():
+        settings = job()
+        apply_override(settings, f"{path}.{key}=1")
+        with pytest.raises(SpecError) as raised:
+            parse_job({**settings, "nonsense": 1})
+        assert f"{path}.{key}: unknown setting" not in str(raised.value)
+
+
+@pytest.mark.parametrize("override", ["cluster.worker", "=3", "a..b=1", "x=[1"])
+def test_a_malformed_override_is_refused(override: str) -> None:
+    with pytest.raises(SpecError, match="override"):
+        apply_override(job(), override)
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({"stratgy": "single"}, ["stratgy: unknown setting; did you mean 'strategy'?", "Allowed here:"]),
+        ({"strategy": "ps-asink"}, ["strategy.kind: 'ps-asink'", "did you mean 'ps-async'?", "single, ps-async"]),
+        ({"limits": {"heartbeat": "10 parsecs"}}, ["limits.heartbeat: '10 parsecs'", "unknown unit 'parsecs'", "ms"]),
+        ({"limits": {"heartbeat": "soon"}}, ["limits.heartbeat: 'soon'", "500ms"]),
+        ({"cluster": {"worker": "two", "ps": 1}}, ["cluster.worker.count: 'two'", "integer"]),
+        ({"cluster": {"worker": 2}}, ["cluster.ps: 0", "needs at least 1"]),
+        ({"cluster": {"ps": 2}}, ["no training task"]),
+        ({"cluster": {"chief": 2, "ps": 1}}, ["at most 1 chief"]),
+        ({"cluster": {"training": 2, "worker": 1, "ps": 1}}, ["training: 2 already counts"]),
+        (
+            {"cluster": {"chief": 1, "ps": {"count": 1, "threads": {"inter_op": 1}}}},
+            ["ps.threads.inter_op: 1", "hang", "2 or more"],
+        ),
+        ({"name": "No Slug!"}, ["name: 'No Slug!'", "lower-case"]),
+        ({"site": "moon"}, ["site.kind: 'moon'", "Allowed: local"]),
+        ({"seed": -1}, ["seed: -1", "greater than or equal to 0"]),
+    ],
+)
+def test_a_mistake_names_the_setting_the_value_and_what_is_allowed(changes: dict[str, Any], wanted: list[str]) -> None:
+    message = mistake(job(**changes))
+    for part in wanted:
+        assert part in message
+    assert "nothing was started" in message
+
+
+@pytest.mark.parametrize(
+    ("workload", "wanted"),
+    [
+        ({"model": "sofmax"}, ["workload.model: 'sofmax'", "did you mean 'softmax'?"]),
+        ({"model": {"name": "softmax", "inti": "normal"}}, ["workload.model.inti", "did you mean 'init'?"]),
+        ({"dataset": {"name": "synthetic", "sise": 3}}, ["workload.dataset.sise", "did you mean 'size'?"]),
+        ({"model": "linear"}, ["workload", "linear needs"]),
+        ({"batch_size": 10**9}, ["batch_size: 1000000000", "examples"]),
+        ({"stop": {"accuracy": 0.9}}, ["stop.accuracy needs evaluate.every"]),
+        ({"optimizer": "adamm"}, ["workload.optimizer.name", "did you mean 'adam'?"]),
+    ],
+)
+def test_a_mistake_in_the_workload_is_found_before_anything_starts(workload: dict[str, Any], wanted: list[str]) -> None:
+    message = mistake(job(workload={"model": "softmax", "dataset": "synthetic", **workload}))
+    for part in wanted:
+        assert part in message
+
+
+def test_several_mistakes_are_told_at_once() -> None:
+    assert "2 mistakes" in mistake(job(stratgy=1, naame=2))
+
+
+def test_a_missing_job_file_and_broken_yaml_are_clear(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="no job file"):
+        load_job(tmp_path / "none.yaml")
+    (tmp_path / "bad.yaml").write_text("a: [1")
+    with pytest.raises(SpecError, match="not valid YAML"):
+        load_job(tmp_path / "bad.yaml")
+    (tmp_path / "list.yaml").write_text("- 1")
+    with pytest.raises(SpecError, match="mapping"):
+        load_job(tmp_path / "list.yaml")
+
+
+# --- resolving -----------------------------------------------------------------------------------------------
+def reasons(resolved: Any) -> dict[str, str]:
+    return {choice.path: choice.reason for choice in resolved.choices}
+
+
+def test_single_replaces_the_cluster_by_one_task_and_says_so() -> None:
+    resolved = resolve(parse_job(job(strategy="single")), num_cores=2)
+    assert resolved.job.cluster.tasks() == [Task("chief", 0)]
+    assert "replaced" in reasons(resolved)["cluster"]
+
+
+def test_without_a_chief_worker_0_is_the_chief() -> None:
+    resolved = resolve(parse_job(job(cluster={"worker": 2, "ps": 1})), num_cores=2)
+    assert resolved.job.cluster.chief_task() == Task("worker", 0)
+    assert "worker/0" in reasons(resolved)["cluster.chief"]
+
+
+def test_training_counts_the_chief() -> None:
+    settings = job(cluster={"training": 4, "ps": {"count": 2, "threads": {"intra_op": 1, "inter_op": 2}}})
+    cluster = resolve(parse_job(settings), num_cores=8).job.cluster
+    assert (cluster.chief.count, cluster.worker.count, cluster.ps.count) == (1, 3, 2)
+    assert len(cluster.training_tasks()) == 4
+
+
+@pytest.mark.parametrize(("num_cores", "training", "threads"), [(2, 2, 1), (8, 2, 4), (2, 5, 1), (9, 2, 4)])
+def test_the_default_divides_the_machine_and_says_so(num_cores: int, training: int, threads: int) -> None:
+    resolved = resolve(parse_job(job(cluster={"training": training, "ps": 1})), num_cores)
+    assert resolved.job.cluster.worker.threads.intra_op == threads
+    assert f"{num_cores} cores" in reasons(resolved)["cluster.worker.threads.intra_op"]
+
+
+def test_asked_threads_are_kept_and_not_called_a_choice() -> None:
+    settings = job(cluster={"worker": {"count": 2, "threads": {"intra_op": 3}}, "ps": 1})
+    resolved = resolve(parse_job(settings), num_cores=2)
+    assert resolved.job.cluster.worker.threads.intra_op == 3
+    assert "cluster.worker.threads.intra_op" not in reasons(resolved)
+
+
+def test_epochs_become_steps_with_the_arithmetic() -> None:
+    workload = {"model": "softmax", "dataset": "mnist", "batch_size": 128, "stop": {"epochs": 2}}
+    resolved = resolve(parse_job(job(workload=workload)), num_cores=2)
+    assert resolved.job.workload.stop.steps == 938  # ceil(2 * 60000 / 128)
+    assert "60000" in reasons(resolved)["workload.stop.steps"]
+
+
+def test_resolving_what_was_resolved_changes_nothing() -> None:
+    once = resolve(parse_job(job(cluster={"training": 3, "ps": 1})), num_cores=2)
+    again = resolve(Job.model_validate(once.job.model_dump(mode="json")), num_cores=64)
+    assert again.job == once.job
+
+
+def test_the_schema_knows_every_setting() -> None:
+    schema = job_schema()
+    json.dumps(schema)
+    assert set(schema["properties"]) == set(Job.model_fields)
+    text = json.dumps(schema["$defs"]["Workload"]["properties"]["model"])
+    assert "mnist_cnn" in text
+    assert "dropout" in text
+
+
+def test_every_setting_is_documented() -> None:
+    def undocumented(model: Any, path: str) -> list[str]:
+        found = []
+        for name, field in model.model_fields.items():
+            if not field.description:
+                found.append(f"{path}{name}")
+            inner = field.annotation
+            if isinstance(inner, type) and hasattr(inner, "model_fields"):
+                found += undocumented(inner, f"{path}{name}.")
+        return found
+
+    assert undocumented(Job, "") == []
+
+
+def test_task_names() -> None:
+    assert str(Task.parse("worker/3")) == "worker/3"
+    assert Task.parse("ps/0").slug == "ps-0"
+    for wrong in ("worker", "boss/0", "worker/x", "worker/-1"):
+        with pytest.raises(ValueError, match="is not a task"):
+            Task.parse(wrong)
+    assert Cluster().tasks() == []

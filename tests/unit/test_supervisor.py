@@ -1,0 +1,433 @@
+"""The supervisor without processes or clocks: events in, actions out."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from headway.launch.messages import (
+    Action,
+    AgentLost,
+    End,
+    Event,
+    Heartbeat,
+    NewNodes,
+    Note,
+    Regroup,
+    SignalTask,
+    StartTask,
+    StopAsked,
+    TaskExited,
+    TaskSaid,
+    TaskStarted,
+    TellTask,
+    Tick,
+)
+from headway.launch.supervisor import History, Supervisor
+from headway.spec import Task
+from headway.spec.load import parse_job
+from headway.spec.resolve import resolve
+
+CHIEF, WORKER, PS0, PS1 = Task("chief", 0), Task("worker", 0), Task("ps", 0), Task("ps", 1)
+EVALUATOR = Task("evaluator", 0)
+KILL = signal.SIGKILL
+
+
+class World:
+    """Plays the driver: keeps the clock and what has been asked for."""
+
+    def __init__(self, history: History | None = None, **changes: Any) -> None:
+        settings = {
+            "workload": {"model": "softmax", "dataset": "synthetic", "stop": {"steps": 100}},
+            "strategy": "ps-async",
+            "cluster": {"chief": 1, "worker": 1, "ps": 2},
+            **changes,
+        }
+        self.supervisor = Supervisor(resolve(parse_job(settings), 2).job, history or History())
+        self.now = 100.0
+        self.actions: list[Action] = []
+        self.notes: list[Note] = []
+        self.step = 0
+
+    def tell(self, event: Event) -> list[Action]:
+        new = self.supervisor.handle(event, self.now)
+        self.actions += new
+        self.notes += [action for action in new if isinstance(action, Note)]
+        return [action for action in new if not isinstance(action, Note)]
+
+    def say(self, task: Task, kind: str, **fields: Any) -> list[Action]:
+        return self.tell(TaskSaid(task, {"kind": kind, **fields}))
+
+    def wait(self, seconds: float, alive: Sequence[Task] = ()) -> list[Action]:
+        """Time passes in small ticks; the tasks in `alive` give their heartbeat."""
+        new: list[Action] = []
+        end = self.now + seconds
+        while self.now < end:
+            self.now += 0.5
+            for task in alive:
+                new += self.tell(Heartbeat(task, 0.0))
+            new += self.tell(Tick())
+        return new
+
+    def note(self, kind: str) -> dict[str, Any]:
+        found = [note.fields for note in self.notes if note.kind == kind]
+        assert found, f"no note {kind!r} among {[note.kind for note in self.notes]}"
+        return found[-1]
+
+    def has_note(self, kind: str) -> bool:
+        return any(note.kind == kind for note in self.notes)
+
+    def phase(self, task: Task) -> str:
+        return self.supervisor.tasks[task].phase
+
+    def exit(self, task: Task, code: int = -KILL) -> list[Action]:
+        return self.tell(TaskExited(task, self.supervisor.tasks[task].attempt, code))
+
+    def up(self, *tasks: Task) -> None:
+        """These tasks are started and say that they are ready; training tasks join."""
+        for task in tasks:
+            self.tell(TaskStarted(task, self.supervisor.tasks[task].attempt, 1))
+            self.say(task, "ready", pid=1, port=None)
+        for task in tasks:
+            if task.role in ("chief", "worker"):
+                self.say(task, "joined", step=self.step, generation=self.supervisor.generation)
+
+    def train(self, task: Task, steps: int = 1, seconds: float = 0.1, generation: int = 1) -> None:
+        for _ in range(steps):
+            self.step += 1
+            self.say(task, "step", step=self.step, num_steps=1, seconds=seconds, loss=1.0, generation=generation)
+
+
+def running(**changes: Any) -> World:
+    world = World(**changes)
+    started = {action.task for action in world.tell(Tick()) if isinstance(action, StartTask)}
+    assert started == set(world.supervisor.tasks)
+    world.up(*world.supervisor.tasks)
+    world.say(world.supervisor.job.cluster.chief_task(), "initialized", how="fresh", step=0, generation=1)
+    for task in world.supervisor.job.cluster.training_tasks():
+        world.train(task, steps=5)
+    return world
+
+
+ALL = [CHIEF, WORKER, PS0, PS1]
+
+
+def test_everything_is_started_at_once_with_attempt_0() -> None:
+    started = [action for action in World().tell(Tick()) if isinstance(action, StartTask)]
+    assert [(action.task, action.attempt) for action in started] == [(task, 0) for task in ALL]
+
+
+def test_the_run_is_running_when_a_training_task_joins() -> None:
+    assert running().supervisor.state == "running"
+
+
+def test_the_happy_end() -> None:
+    """Chief done -> others stop -> chief finalizes -> servers end -> finished. In this order."""
+    world = running()
+    assert world.say(CHIEF, "done", reason="steps", step=100, own_steps=50) == [
+        TellTask(WORKER, {"do": "stop", "reason": "steps"})
+    ]
+    assert world.say(WORKER, "done", reason="stopped: steps", step=101, own_steps=51) == []
+    assert world.exit(WORKER, 0) == [TellTask(CHIEF, {"do": "finalize"})]
+    stopped = world.exit(CHIEF, 0)
+    assert stopped == [SignalTask(PS0, signal.SIGTERM), SignalTask(PS1, signal.SIGTERM)]
+    assert world.exit(PS0, -signal.SIGTERM) == []
+    assert world.exit(PS1, -signal.SIGTERM) == [End("finished", "steps")]
+    assert all(note.fields["expected"] for note in world.notes if note.kind == "task_exited")
+
+
+def test_steps_per_task_lets_every_task_finish_its_own() -> None:
+    world = running()
+    assert world.say(CHIEF, "done", reason="steps_per_task", step=50, own_steps=50) == []
+    world.wait(60, alive=ALL)
+    assert world.phase(CHIEF) == "done"
+    world.say(WORKER, "done", reason="steps_per_task", step=100, own_steps=50)
+    assert world.exit(WORKER, 0) == [TellTask(CHIEF, {"do": "finalize"})]
+
+
+def test_a_worker_that_does_not_stop_in_time_is_killed_and_the_chief_finalizes() -> None:
+    world = running(limits={"stop": 5})
+    world.say(CHIEF, "done", reason="steps", step=100, own_steps=50)
+    assert SignalTask(WORKER, KILL) in world.wait(6, alive=ALL)
+    assert world.exit(WORKER) == [TellTask(CHIEF, {"do": "finalize"})]
+
+
+def test_a_chief_that_does_not_finalize_in_time_is_killed_and_started_again() -> None:
+    world = running(limits={"finish": 20})
+    world.say(CHIEF, "done", reason="steps", step=100, own_steps=50)
+    world.say(WORKER, "done", reason="stopped: steps", step=100, own_steps=50)
+    world.exit(WORKER, 0)
+    assert SignalTask(CHIEF, KILL) in world.wait(21, alive=ALL)
+    world.exit(CHIEF)
+    assert any(isinstance(action, StartTask) and action.task == CHIEF for action in world.wait(2, alive=[PS0, PS1]))
+
+
+def test_a_dead_worker_is_started_again_and_the_others_are_left_alone() -> None:
+    world = running()
+    assert world.exit(WORKER) == []
+    assert world.note("restarting")["reason"] == "signal SIGKILL"
+    restarted = world.wait(2, alive=ALL)
+    assert restarted == [StartTask(WORKER, 1, own_steps=5, trained_seconds=pytest.approx(1.0, abs=1))]
+    assert [world.phase(task) for task in (CHIEF, PS0, PS1)] == ["training", "ready", "ready"]
+
+
+def test_restarts_are_delayed_more_and_more_and_end() -> None:
+    world = running(restart={"attempts": 2, "delay": 4})
+    world.exit(WORKER)
+    assert world.wait(3, alive=ALL) == []
+    assert len(world.wait(2, alive=ALL)) == 1
+    world.up(WORKER)
+    world.exit(WORKER)
+    assert world.wait(7, alive=ALL) == []
+    assert len(world.wait(2, alive=ALL)) == 1
+    world.up(WORKER)
+    killed = world.exit(WORKER)
+    assert {action.task for action in killed if isinstance(action, SignalTask)} == {CHIEF, PS0, PS1}
+    for task in (CHIEF, PS0):
+        world.exit(task)
+    assert world.exit(PS1) == [End("failed", "worker/0 failed after 2 restarts: signal SIGKILL")]
+
+
+def test_a_worker_may_be_given_up() -> None:
+    world = running(restart={"attempts": 0, "exhausted": "continue"})
+    assert world.exit(WORKER) == []
+    assert world.phase(WORKER) == "given up"
+    assert world.say(CHIEF, "done", reason="steps", step=100, own_steps=95) == [TellTask(CHIEF, {"do": "finalize"})]
+
+
+def test_the_chief_is_never_given_up() -> None:
+    world = running(restart={"attempts": 0, "exhausted": "continue"})
+    world.exit(CHIEF)
+    for task in (WORKER, PS0, PS1):
+        world.exit(task)
+    assert world.supervisor.end == End("failed", "chief/0 failed: signal SIGKILL")
+
+
+def test_a_dead_chief_comes_back_and_adopts() -> None:
+    world = running()
+    world.exit(CHIEF)
+    world.wait(2, alive=ALL)
+    world.up(CHIEF)
+    world.train(WORKER, 3)
+    world.say(CHIEF, "initialized", how="adopted", step=world.step, generation=1)
+    assert not world.has_note("rollback")
+    assert world.phase(WORKER) == "training"
+
+
+def test_a_dead_server_takes_all_servers_with_it_and_none_starts_before_all_are_gone() -> None:
+    world = running()
+    assert world.exit(PS0) == [SignalTask(PS1, KILL)]
+    assert world.wait(5, alive=[CHIEF, WORKER, PS1]) == []
+    world.exit(PS1)
+    started = world.wait(3, alive=[CHIEF, WORKER])
+    assert [(action.task, action.attempt) for action in started if isinstance(action, StartTask)] == [
+        (PS0, 1),
+        (PS1, 1),
+    ]
+    assert not any(isinstance(action, SignalTask) for action in started)
+    # Only the one that failed has used up a restart.
+    assert [world.supervisor.tasks[task].restarts for task in (PS0, PS1)] == [1, 0]
+
+
+def test_a_rollback_is_recorded_with_the_steps_lost() -> None:
+    world = running()
+    world.train(CHIEF, 50)
+    world.exit(PS1)
+    world.exit(PS0)
+    world.wait(3, alive=[CHIEF, WORKER])
+    world.up(PS0, PS1)
+    world.say(CHIEF, "initialized", how="restored", step=40, generation=2)
+    assert world.note("rollback") == {"step_before": 60, "step": 40, "steps_lost": 20}
+    # A late word from before the rollback does not count.
+    world.say(WORKER, "step", step=61, num_steps=1, seconds=0.1, generation=1)
+    assert world.supervisor.max_step == 40
+
+
+def test_waiting_for_servers_is_not_standing_still() -> None:
+    world = running(limits={"stall": 20})
+    world.exit(PS0)
+    world.exit(PS1)
+    world.wait(60, alive=[CHIEF, WORKER])
+    assert not world.has_note("stalled")
+
+
+def test_a_silent_task_is_killed() -> None:
+    world = running(limits={"heartbeat": 5})
+    assert SignalTask(WORKER, KILL) in world.wait(6, alive=[CHIEF, PS0, PS1])
+    assert world.note("unresponsive")["task"] == "worker/0"
+    world.exit(WORKER)
+    assert "heartbeat" in world.note("restarting")["reason"]
+
+
+def test_a_silent_server_is_killed_with_the_other() -> None:
+    world = running(limits={"heartbeat": 5})
+    assert world.wait(6, alive=[CHIEF, WORKER, PS1]) == [SignalTask(PS0, KILL)]
+    assert world.exit(PS0) == [SignalTask(PS1, KILL)]
+
+
+def test_a_slow_task_is_named_but_not_killed_and_goes_on() -> None:
+    world = running()
+    world.train(WORKER, 5)
+    assert world.wait(60, alive=ALL) == []  # a step of 60 s
+    assert world.note("stalled")["task"] in ("worker/0", "chief/0")
+    world.train(WORKER)
+    assert world.note("going_on")["task"] == "worker/0"
+
+
+def test_a_task_with_slow_steps_is_not_called_stalled() -> None:
+    world = running()
+    for task in (CHIEF, WORKER):
+        world.train(task, steps=10, seconds=60)
+    assert world.wait(590, alive=ALL) == []  # 10 median steps are 600 s
+    assert not world.has_note("stalled")
+
+
+def test_a_task_that_evaluates_is_not_called_stalled() -> None:
+    world = running()
+    world.say(CHIEF, "evaluating", step=10)
+    world.wait(60, alive=ALL)
+    assert all(note.fields["task"] != "chief/0" for note in world.notes if note.kind == "stalled")
+
+
+def test_standing_still_beyond_the_limit_is_a_failure() -> None:
+    world = running(limits={"stall": 30})
+    killed = world.wait(31, alive=ALL)
+    assert SignalTask(WORKER, KILL) in killed
+    world.exit(WORKER)
+    assert "limits.stall" in world.note("restarting")["reason"]
+
+
+def test_a_task_that_never_gets_ready_is_killed() -> None:
+    world = World(limits={"start": 20})
+    world.tell(Tick())
+    world.up(CHIEF, WORKER, PS0)
+    assert SignalTask(PS1, KILL) in world.wait(21, alive=[CHIEF, WORKER, PS0])
+
+
+def test_a_taken_port_moves_everything_to_new_ports() -> None:
+    world = World()
+    world.tell(Tick())
+    world.up(CHIEF, PS0, PS1)
+    world.say(WORKER, "failed", error="PortTaken", message="port 4711", port_taken=True)
+    killed = world.exit(WORKER, 1)
+    assert {action.task for action in killed if isinstance(action, SignalTask)} == {CHIEF, PS0, PS1}
+    world.exit(CHIEF)
+    world.exit(PS0)
+    (regroup,) = world.exit(PS1)
+    assert isinstance(regroup, Regroup)
+    again = world.tell(NewNodes())
+    assert {action.task for action in again if isinstance(action, StartTask)} == set(ALL)
+
+
+def test_a_lost_agent_is_replaced_and_all_its_tasks_with_it() -> None:
+    world = running()
+    (regroup,) = world.tell(AgentLost("it was killed"))
+    assert isinstance(regroup, Regroup)
+    assert world.wait(5) == []  # nothing starts without a node
+    started = [action for action in world.tell(NewNodes()) if isinstance(action, StartTask)]
+    assert [(action.task, action.attempt) for action in started] == [(task, 1) for task in ALL]
+
+
+def test_agents_that_keep_dying_end_the_run() -> None:
+    world = running(restart={"attempts": 1})
+    world.tell(AgentLost("once"))
+    world.tell(NewNodes())
+    assert world.tell(AgentLost("twice")) == [End("failed", "twice")]
+
+
+def test_stopping_in_order_goes_the_same_way_as_the_happy_end() -> None:
+    world = running()
+    told = world.tell(StopAsked("Ctrl-C"))
+    assert told == [TellTask(task, {"do": "stop", "reason": "Ctrl-C"}) for task in (CHIEF, WORKER)]
+    world.say(WORKER, "done", reason="stopped: Ctrl-C", step=10, own_steps=5)
+    world.exit(WORKER, 0)
+    assert world.say(CHIEF, "done", reason="stopped: Ctrl-C", step=10, own_steps=5) == [
+        TellTask(CHIEF, {"do": "finalize"})
+    ]
+    world.exit(CHIEF, 0)
+    world.exit(PS0, -signal.SIGTERM)
+    assert world.exit(PS1, -signal.SIGTERM) == [End("stopped", "Ctrl-C")]
+
+
+def test_a_second_stop_kills() -> None:
+    world = running()
+    world.tell(StopAsked("Ctrl-C"))
+    killed = world.tell(StopAsked("Ctrl-C", at_once=True))
+    assert killed == [SignalTask(task, KILL) for task in ALL]
+    for task in (CHIEF, WORKER, PS0):
+        world.exit(task)
+    assert world.exit(PS1) == [End("stopped", "Ctrl-C")]
+
+
+def test_stopping_before_training_has_begun_needs_no_finalizing() -> None:
+    world = World()
+    world.tell(Tick())
+    assert world.tell(StopAsked("Ctrl-C")) == [SignalTask(task, KILL) for task in ALL]
+
+
+def test_a_chief_that_died_while_stopping_is_told_again() -> None:
+    world = running()
+    world.tell(StopAsked("headway stop"))
+    world.say(WORKER, "done", reason="stopped", step=10, own_steps=5)
+    world.exit(WORKER, 0)
+    world.exit(CHIEF)
+    world.wait(2, alive=[PS0, PS1])
+    world.say(CHIEF, "ready", pid=1)
+    assert world.say(CHIEF, "joined", step=10) == [TellTask(CHIEF, {"do": "stop", "reason": "headway stop"})]
+
+
+def test_a_worker_that_dies_while_stopping_stays_dead() -> None:
+    world = running()
+    world.say(CHIEF, "done", reason="steps", step=100, own_steps=50)
+    assert world.exit(WORKER) == [TellTask(CHIEF, {"do": "finalize"})]
+    assert world.phase(WORKER) == "ended"
+
+
+def test_the_evaluators_accuracy_stops_training() -> None:
+    world = running(
+        cluster={"chief": 1, "worker": 1, "ps": 1, "evaluator": 1},
+        workload={
+            "model": "softmax",
+            "dataset": "synthetic",
+            "stop": {"steps": 100, "accuracy": 0.9},
+            "evaluate": {"every": 10},
+        },
+    )
+    assert world.say(EVALUATOR, "evaluation", accuracy=0.8, step=10) == []
+    told = world.say(EVALUATOR, "evaluation", accuracy=0.95, step=20)
+    assert told == [TellTask(task, {"do": "stop", "reason": "accuracy"}) for task in (CHIEF, WORKER)]
+
+
+def test_a_broken_evaluator_does_not_break_training() -> None:
+    world = running(cluster={"chief": 1, "ps": 1, "evaluator": 1}, restart={"attempts": 0})
+    world.exit(EVALUATOR, 1)
+    assert world.note("given_up")["task"] == "evaluator/0"
+    assert world.phase(CHIEF) == "training"
+
+
+def test_a_resumed_run_goes_on_counting() -> None:
+    world = World(History(attempts={WORKER: 2}, own_steps={WORKER: 40}, step=90, trained_seconds=12.0))
+    started = {action.task: action for action in world.tell(Tick()) if isinstance(action, StartTask)}
+    assert started[WORKER] == StartTask(WORKER, 3, own_steps=40, trained_seconds=12.0)
+    assert started[CHIEF].attempt == 0
+    world.up(*ALL)
+    world.say(CHIEF, "initialized", how="restored", step=80, generation=2)
+    assert world.note("rollback")["steps_lost"] == 10
+
+
+def test_news_of_an_earlier_attempt_is_ignored() -> None:
+    world = running()
+    world.exit(WORKER)
+    world.wait(2, alive=ALL)
+    assert world.tell(TaskExited(WORKER, 0, -KILL)) == []
+    assert world.phase(WORKER) == "starting"
+
+
+def test_after_the_end_nothing_is_done() -> None:
+    world = World()
+    world.tell(StopAsked("x"))
+    assert world.supervisor.state == "ended"
+    assert world.tell(Tick()) == []

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+
+from headway.units import bytes_per_second, format_bytes, format_seconds, num_bytes, seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("500ms", 0.5), ("10s", 10), ("2 min", 120), (3, 3), ("1.5h", 5400), ("1e3us", 1e-3), ("7", 7)]
+)
+def test_durations_are_seconds(text: object, value: float) -> None:
+    assert seconds(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(("text", "value"), [("2GiB", 2**31), ("64MB", 64_000_000), (512, 512), ("1.5kB", 1500)])
+def test_sizes_are_bytes(text: object, value: int) -> None:
+    assert num_bytes(text) == value
+
+
+@pytest.mark.parametrize(("text", "value"), [("1Gbit", 125e6), ("100Mbit", 12.5e6), ("50MB/s", 50e6)])
+def test_rates_are_bytes_per_second(text: object, value: float) -> None:
+    assert bytes_per_second(text) == value
+
+
+@pytest.mark.parametrize("text", ["10 parsecs", "", "s", "-1s", True, None, [1], "1..5s"])
+def test_what_is_no_duration_is_refused(text: object) -> None:
+    with pytest.raises(ValueError, match="duration"):
+        seconds(text)
+
+
+def test_numbers_become_text() -> None:
+    assert [format_seconds(value) for value in (2e-5, 0.0123, 4.25, 75, 3700, None)] == [
+        "20 µs",
+        "12.3 ms",
+        "4.2 s",
+        "1 min 15 s",
+        "1 h 01 min",
+        "-",
+    ]
+    assert [format_bytes(value) for value in (16, 13098536, 2e9, None)] == ["16 B", "13.1 MB", "2 GB", "-"]
