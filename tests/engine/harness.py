@@ -123,7 +123,7 @@ class Launched:
             if kind in (None, event["kind"]) and attempt in (None, event["attempt"])
         ]
 
-    def wait_for(self, what: str, condition: Callable[[], Any], seconds: float = 60) -> Any:
+    def wait_for(self, what: str, condition: Callable[[], Any], seconds: float = 120) -> Any:
         """The first true value of `condition`; a task that fails meanwhile ends the wait."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -135,7 +135,7 @@ class Launched:
             time.sleep(0.05)
         raise AssertionError(f"waited {seconds} s for {what}")
 
-    def wait_exit(self, name: str, seconds: float = 60) -> int:
+    def wait_exit(self, name: str, seconds: float = 120) -> int:
         return self.processes[Task.parse(name)].wait(timeout=seconds)
 
     def finish(self) -> None:

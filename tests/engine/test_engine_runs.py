@@ -14,6 +14,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from headway import workloads
 from headway.engines.tensorflow import checkpoint
+from headway.engines.tensorflow.initial import Values
+from headway.engines.tensorflow.trainer import Snapshot
 from headway.spec.cluster import Task
 
 pytestmark = pytest.mark.real
@@ -150,16 +152,53 @@ def test_a_taken_port_is_reported(tmp_path: Path) -> None:
         assert "is taken by another program" in failed["message"]
 
 
-def test_waiting_tasks_can_be_stopped_and_have_a_limit(tmp_path: Path) -> None:
+def test_a_wait_for_servers_has_a_limit_and_can_be_stopped(tmp_path: Path) -> None:
     job = make_job(strategy="ps-async", cluster={"chief": 1, "worker": 1, "ps": 1}, limits={"start": 2})
     with launched(tmp_path, job, start=False) as run:
+        values: Values = {
+            "softmax/weights": np.zeros([36, 4], np.float32),
+            "softmax/bias": np.zeros([4], np.float32),
+            "global_step": np.array(15, np.int64),
+        }
+        checkpoint.write(run.folder.checkpoints, Snapshot(15, 1, values), keep=1)
         run.start("chief/0", "worker/0")  # and no server
         run.wait_for("the chief", lambda: run.events("chief/0", "ready"))
-        for _ in range(2):
-            run.tell("chief/0", do="stop", reason="changed my mind")
+        run.tell("chief/0", do="stop", reason="changed my mind")
         assert run.wait_exit("worker/0") == 1
         [failed] = run.events("worker/0", "failed")
         assert failed["message"] == "worker/0 waited 2 s for the parameter servers (limits.start)"
+        run.tell("chief/0", do="finalize")
         assert run.wait_exit("chief/0") == 0
         [done] = run.events("chief/0", "done")
         assert done["reason"] == "stopped: changed my mind"
+        # Nobody could train: the result is the checkpoint that was there.
+        assert run.events("chief/0", "finished")[0]["step"] == 15
+
+
+def test_reasons_to_stop(tmp_path: Path) -> None:
+    accurate = make_job(
+        workload={"stop": {"steps": 10**6, "accuracy": 0.9}, "evaluate": {"every": 10}}, checkpoint={"seconds": 0.01}
+    )
+    timed = make_job(workload={"stop": {"seconds": 1}}, export=False)
+    with launched(tmp_path, accurate) as one, launched(tmp_path, timed) as other:
+        one.finish()
+        other.finish()
+        [done] = one.events("chief/0", "done")
+        *others, last = one.events("chief/0", "evaluation")
+        assert done["reason"] == "accuracy"
+        assert last["accuracy"] >= 0.9 > max((event["accuracy"] for event in others), default=0)
+        assert last["step"] == done["step"]
+        assert len(one.events("chief/0", "checkpoint")) > 1
+        assert other.events("chief/0", "done")[0]["reason"] == "seconds"
+        first, *_, latest = other.events("chief/0", "step")
+        assert latest["t"] - first["t"] > 0.5
+
+
+def test_a_second_stop_skips_the_end(tmp_path: Path) -> None:
+    with launched(tmp_path, make_job(workload={"stop": {"steps": 10**6}})) as run:
+        run.wait_for("steps", lambda: run.events("chief/0", "step"))
+        for _ in range(2):
+            run.tell("chief/0", do="stop", reason="Ctrl-C")
+        assert run.wait_exit("chief/0") == 0
+        assert run.events("chief/0", "done")[0]["reason"] == "stopped: Ctrl-C"
+        assert not run.events("chief/0", "exported")

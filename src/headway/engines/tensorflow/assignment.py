@@ -46,17 +46,18 @@ class Control:
     def _read(self) -> None:
         for line in sys.stdin.buffer:
             try:
-                message = json.loads(line)
-            except ValueError:
-                print(f"control: not JSON: {line[:80]!r}", file=sys.stderr, flush=True)
-                continue
-            if message.get("do") == "stop":
-                self.num_stops += 1
-                self.stop_reason = self.stop_reason or str(message.get("reason", "asked to"))
-            elif message.get("do") == "finalize":
-                self.finalize = True
-            self._message.set()
+                self._take(json.loads(line))
+            except (ValueError, AttributeError):  # not JSON, or not an object
+                print(f"control: no message: {line[:80]!r}", file=sys.stderr, flush=True)
         os._exit(AGENT_GONE_EXIT_CODE)
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if message.get("do") == "stop":
+            self.num_stops += 1
+            self.stop_reason = self.stop_reason or str(message.get("reason", "asked to"))
+        elif message.get("do") == "finalize":
+            self.finalize = True
+        self._message.set()
 
     @property
     def hurry(self) -> bool:

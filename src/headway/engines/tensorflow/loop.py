@@ -217,7 +217,8 @@ class Training:
         deadline = time.monotonic() + self.job.limits.finish
         while not self.control.finalize and not self.control.hurry:
             if time.monotonic() > deadline:
-                print(f"the other tasks have not ended after {self.job.limits.finish:g} s: finishing without them")
+                limit = self.job.limits.finish
+                print(f"the other tasks have not ended after {limit:g} s: finishing without them", flush=True)
                 return
             self.control.wait(1.0)
 
@@ -236,7 +237,6 @@ class Training:
             self.assignment.event("exported", step=snapshot.step, path=self.assignment.folder.model.name)
         result = self.last_result[2]
         self.assignment.event("finished", step=snapshot.step, accuracy=result.accuracy, loss=result.loss)
-
 
     def result(self) -> Snapshot | None:
         """The variables at the end. Where the servers are gone and a stop was asked for, nobody trains on: then the
