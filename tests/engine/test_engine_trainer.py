@@ -61,7 +61,7 @@ def test_dropout_differs_within_a_call_and_from_call_to_call() -> None:
     with tf.Graph().as_default(), v1.Session() as session:
         v1.set_random_seed(1)
         call = session.make_callable(step.several_in_one_call(coin, 8))
-        means = [float(call()[0]) for _ in range(5)]
+        means = [float(call()[0][0]) for _ in range(5)]
     assert any(0 < mean < 1 for mean in means), "the same mask in all steps of a call"
     assert len(set(means)) > 1, "the same masks in every call"
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,10 @@ class Running:
     def trains(self, *names: str, attempt: int = 0, steps: int = 20) -> None:
         """Wait until each of these tasks has made some steps in that attempt."""
         for name in names:
-            self.wait_for(lambda name=name: len(self.steps(name, attempt=attempt)) >= steps, f"steps of {name}")
+            self.wait_for(partial(self._made, name, attempt, steps), f"steps of {name}")
+
+    def _made(self, name: str, attempt: int, steps: int) -> bool:
+        return len(self.steps(name, attempt=attempt)) >= steps
 
     def processes(self) -> list[psutil.Process]:
         """The launcher and everything below it: agent, tasks."""

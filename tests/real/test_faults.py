@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -66,7 +67,7 @@ def test_a_killed_server_rolls_all_servers_back_to_one_checkpoint(tmp_path: Path
         running.kill("ps/1")
         running.wait_for(lambda: running.events("rollback"), "a rollback")
         for name in ALL:
-            running.wait_for(lambda name=name: running.steps(name, generation=2), f"{name} after the rollback")
+            running.wait_for(partial(running.steps, name, generation=2), f"{name} after the rollback")
         assert not psutil.pid_exists(survivor)  # no server outlives another: its state would be of another time
         running.stop()
     (rollback,) = running.events("rollback")

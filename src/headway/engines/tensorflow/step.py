@@ -5,7 +5,8 @@
      |       batch <- input                                 v
      '---- global step at the pull ------------------> staleness = updates counted in between
 
-Everything that the record wants comes back as one vector: one fetch a step costs less than five.
+What the record wants comes back as two vectors, one from the task and one from the server that counts: a number
+that first had to travel from one to the other would cost a message in every step.
 """
 
 from __future__ import annotations
@@ -55,14 +56,15 @@ def one_step(problem: Problem, iterator: Any, optimizer: Any, apply: Apply, glob
     return StepTensors(loss, got - asked, before, pulled)
 
 
-def single_call(step: StepTensors) -> Any:
-    """float64 [loss, input seconds, global step after, staleness]; float64 holds every step number exactly."""
-    columns = (step.loss, step.input_seconds, step.before + 1, step.before - step.pulled)
-    return tf.stack([tf.cast(column, tf.float64) for column in columns])
+def single_call(step: StepTensors) -> tuple[Any, Any]:
+    """float64 [loss, input seconds] and int64 [global step after, staleness]."""
+    seen = tf.stack([tf.cast(step.loss, tf.float64), step.input_seconds])
+    with tf.device(step.before.device):
+        return seen, tf.stack([step.before + 1, step.before - step.pulled])
 
 
-def several_in_one_call(build_step: Callable[[], StepTensors], num_steps: int) -> Any:
-    """The same for `num_steps` steps in a loop inside the graph: [mean loss, input seconds, global step after,
+def several_in_one_call(build_step: Callable[[], StepTensors], num_steps: int) -> tuple[Any, Any]:
+    """The same for `num_steps` steps in a loop inside the graph: [mean loss, input seconds] and [global step after,
     staleness of each]. The variables must exist already; an iteration begins when the last one is counted."""
 
     def body(index: Any, loss: Any, input_seconds: Any, after: Any, staleness: Any) -> tuple[Any, ...]:
@@ -85,5 +87,4 @@ def several_in_one_call(build_step: Callable[[], StepTensors], num_steps: int) -
         parallel_iterations=1,
         back_prop=False,
     )
-    head = tf.stack([loss / num_steps, input_seconds, tf.cast(after, tf.float64)])
-    return tf.concat([head, tf.cast(staleness.stack(), tf.float64)], axis=0)
+    return tf.stack([loss / num_steps, input_seconds]), tf.concat([[after], staleness.stack()], axis=0)

@@ -137,16 +137,12 @@ class GraphTrainer:
 
     def step(self, num_steps: int) -> StepResult:
         try:
-            loss, input_seconds, after, *staleness = self._calls[num_steps]().tolist()
+            seen, counted = self._calls[num_steps]()
         except GONE as error:
             raise Disconnected(_in_one_line(error)) from error
-        return StepResult(
-            int(after),
-            num_steps,
-            loss,
-            [int(count) for count in staleness] if self.counts_staleness else None,
-            input_seconds,
-        )
+        loss, input_seconds = seen.tolist()
+        after, *staleness = counted.tolist()
+        return StepResult(after, num_steps, loss, staleness if self.counts_staleness else None, input_seconds)
 
     def snapshot(self) -> Snapshot:
         if self._session is None:
