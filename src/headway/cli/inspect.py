@@ -146,8 +146,10 @@ def logs(
                 for line in _new_lines(path, offsets, whole_only=alive and follow):
                     print(line if task else f"{who:>10} | {line}", flush=True)
         if not follow or not alive:
-            return
+            break
         time.sleep(0.2)
+    if not any(offsets.values()):
+        print(f"{folder.name}: its tasks printed nothing (what they did: headway show {folder.name})", file=sys.stderr)
 
 
 def _new_lines(path: Path, offsets: dict[Path, int], whole_only: bool) -> list[str]:

@@ -134,7 +134,10 @@ class Display(Lines):
         if supervisor:
             parts[0].append(f"   {progress_text(supervisor)}", style="not bold")
             if target := self.job.workload.stop.steps:
-                parts.append(ProgressBar(total=target, completed=supervisor.max_step, width=72))
+                bar = Table.grid(padding=(0, 2, 0, 0))  # a bare bar does not end its line
+                share = min(1.0, supervisor.max_step / target)
+                bar.add_row(ProgressBar(total=1.0, completed=share, width=72), f"{share:.0%}")
+                parts.append(bar)
             table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
             for column in ("task", "phase", "own steps", "steps/s", "loss", "restarts"):
                 table.add_column(column, justify="left" if column in ("task", "phase") else "right")
@@ -173,7 +176,7 @@ def progress_text(supervisor: Supervisor) -> str:
         total = sum(rates)
         text += f", {number(total)} steps/s, {number(total * job.workload.batch_size, 4)} examples/s"
         if target and supervisor.max_step < target:
-            text += f", at most {format_seconds((target - supervisor.max_step) / total)} left"
+            text += f", about {format_seconds((target - supervisor.max_step) / total)} left"
     if losses:
         text += f", loss {number(sum(losses) / len(losses))}"
     return text

@@ -30,14 +30,9 @@ def print_json(value: Any) -> None:
     print(to_json(json.loads(json.dumps(value, default=str)), indent=2))
 
 
-def console(stderr: bool = False) -> Any:
-    from rich.console import Console
-
-    return Console(stderr=stderr, highlight=False, soft_wrap=True)
-
-
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[str] = ()) -> None:
     """A table with as little decoration as possible; without a terminal its cells are never cut."""
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -46,10 +41,11 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], right: Se
         table.add_column(column, justify="right" if column in right else "left", no_wrap=not is_terminal())
     for row in rows:
         table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
-    out = console()
-    if not out.is_terminal:
-        out.width = 1000
-    out.print(table)
+    out = Console(highlight=False, width=None if is_terminal() else 1000)
+    with out.capture() as capture:
+        out.print(table)
+    for line in capture.get().splitlines():
+        print(line.rstrip())
 
 
 def number(value: float | None, digits: int = 3) -> str:

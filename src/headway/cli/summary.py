@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.cli.output import number
+from headway.record.folder import RunFolder, default_root
 from headway.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -67,10 +68,18 @@ def print_summary(figures: dict[str, Any], run: Run) -> None:
     width = max(len(what) for what, _ in lines)
     for what, figure in lines:
         print(f"  {what:<{width}}   {figure}")
-    name = figures["run"]
+    name = _shortest_name(run)
     print("\nnext")
     if figures["state"] != "finished":
-        print(f"  headway resume {name}        goes on from the last checkpoint")
-    print(f"  headway show {name}          everything about it, with the reason for every chosen value")
+        print(f"  headway resume {name}        go on from the last checkpoint")
+    print(f"  headway show {name}          everything about it, and why each value was chosen")
     print(f"  headway tensorboard {name}   loss, accuracy, steps/s and the graph")
     print('  headway query "select task, count(*), median(seconds) from steps group by task"')
+
+
+def _shortest_name(run: Run) -> str:
+    """How a user may call this run now."""
+    known = RunFolder.all(default_root())
+    if run.path not in [folder.path for folder in known]:
+        return shown_path(str(run.path))
+    return "last" if known[-1].path == run.path else run.name
