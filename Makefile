@@ -19,8 +19,8 @@ $(STAMP):
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo 'Python has no venv module: apt-get install python3-venv'; exit 1; }
 	@echo 'Setting up .venv (about a minute; 1.6 GB) ...'
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lock.txt
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@$(BIN)/pip install -qq --disable-pip-version-check --require-hashes -r requirements/lock.txt
+	@$(BIN)/pip install -qq --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@rm -f $(VENV)/.installed-* && touch $@
 
 demo: setup      ## train the E1 CNN on MNIST: 1 parameter server, a chief and 1 worker

@@ -5,8 +5,9 @@
      |       batch <- input                                 v
      '---- global step at the pull ------------------> staleness = updates counted in between
 
-What the record wants comes back as two vectors, one from the task and one from the server that counts: a number
-that first had to travel from one to the other would cost a message in every step.
+Every tensor that crosses from the task to a server or back is a message in every step, and for a small model messages
+are all that counts. So the step counter, the staleness and the learning rate stay on the server that needs them, and
+what the record wants comes back as two small tensors, one from the task and one from the server.
 """
 
 from __future__ import annotations
@@ -26,8 +27,7 @@ NO_LIMIT = 2**62
 class StepTensors(NamedTuple):
     loss: Any  # float32
     input_seconds: Any  # float64
-    before: Any  # int64: the global step just before this update was counted
-    pulled: Any  # int64: the global step when the variables were read
+    counted: Any  # int64 [global step after this update, updates between its pull and its push]
 
 
 # apply(gradients and variables) -> the operation that pushes them
@@ -35,7 +35,8 @@ Apply = Callable[[list[tuple[Any, Any]]], Any]
 
 
 def one_step(problem: Problem, iterator: Any, optimizer: Any, apply: Apply, global_step: Any) -> StepTensors:
-    pulled = global_step.read_value()
+    with tf.device(global_step.device):
+        pulled = tf.raw_ops.ReadVariableOp(resource=global_step.handle, dtype=tf.int64)
     asked = tf.timestamp()
     with v1.control_dependencies([asked]):
         features, labels = iterator.get_next()
@@ -48,43 +49,44 @@ def one_step(problem: Problem, iterator: Any, optimizer: Any, apply: Apply, glob
     outputs = problem.build(features, run)
     loss = tf.reduce_mean(problem.losses(outputs, labels))
     gradients = optimizer.compute_gradients(loss, v1.trainable_variables())
-    pushed = apply([(gradient, variable) for gradient, variable in gradients if gradient is not None])
-    with v1.control_dependencies([pushed, pulled, *run.updates]), tf.device(global_step.device):
-        # An atomic fetch-and-add. assign_add would read the value back apart from adding, and two tasks could
-        # then see the same step.
-        before = tf.raw_ops.ResourceCountUpTo(resource=global_step.handle, limit=NO_LIMIT, T=tf.int64)
-    return StepTensors(loss, got - asked, before, pulled)
+    with tf.device(global_step.device):  # of what is not tied to a variable: the learning rate
+        pushed = apply([(gradient, variable) for gradient, variable in gradients if gradient is not None])
+        with v1.control_dependencies([pushed, pulled, *run.updates]):
+            # An atomic fetch-and-add. assign_add would read the value back apart from adding, and two tasks could
+            # then see the same step.
+            before = tf.raw_ops.ResourceCountUpTo(resource=global_step.handle, limit=NO_LIMIT, T=tf.int64)
+        counted = tf.stack([before + 1, before - pulled])
+    return StepTensors(loss, got - asked, counted)
 
 
 def single_call(step: StepTensors) -> tuple[Any, Any]:
-    """float64 [loss, input seconds] and int64 [global step after, staleness]."""
-    seen = tf.stack([tf.cast(step.loss, tf.float64), step.input_seconds])
-    with tf.device(step.before.device):
-        return seen, tf.stack([step.before + 1, step.before - step.pulled])
+    """float64 [loss, input seconds] and `counted` as a matrix of one row."""
+    with tf.device(step.counted.device):
+        counted = step.counted[tf.newaxis]
+    return tf.stack([tf.cast(step.loss, tf.float64), step.input_seconds]), counted
 
 
 def several_in_one_call(build_step: Callable[[], StepTensors], num_steps: int) -> tuple[Any, Any]:
-    """The same for `num_steps` steps in a loop inside the graph: [mean loss, input seconds] and [global step after,
-    staleness of each]. The variables must exist already; an iteration begins when the last one is counted."""
+    """The same for `num_steps` steps in a loop inside the graph: [mean loss, input seconds] and a row of `counted` for
+    each. The variables must exist already; an iteration begins when the last one is counted."""
 
-    def body(index: Any, loss: Any, input_seconds: Any, after: Any, staleness: Any) -> tuple[Any, ...]:
-        del after
+    def body(index: Any, loss: Any, input_seconds: Any, counted: Any) -> tuple[Any, ...]:
         step = build_step()
-        with v1.control_dependencies([step.before]):
+        counted = counted.write(index, step.counted)
+        with v1.control_dependencies([counted.flow]):
             return (
                 index + 1,
                 loss + tf.cast(step.loss, tf.float64),
                 input_seconds + step.input_seconds,
-                step.before + 1,
-                staleness.write(index, step.before - step.pulled),
+                counted,
             )
 
     zero = tf.constant(0.0, tf.float64)
-    _, loss, input_seconds, after, staleness = v1.while_loop(
+    _, loss, input_seconds, counted = v1.while_loop(
         lambda index, *_: index < num_steps,
         body,
-        (tf.constant(0), zero, zero, tf.constant(0, tf.int64), tf.TensorArray(tf.int64, size=num_steps)),
+        (tf.constant(0), zero, zero, tf.TensorArray(tf.int64, size=num_steps, element_shape=[2])),
         parallel_iterations=1,
         back_prop=False,
     )
-    return tf.stack([loss / num_steps, input_seconds]), tf.concat([[after], staleness.stack()], axis=0)
+    return tf.stack([loss / num_steps, input_seconds]), counted.stack()

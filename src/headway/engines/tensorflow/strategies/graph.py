@@ -141,8 +141,9 @@ class GraphTrainer:
         except GONE as error:
             raise Disconnected(_in_one_line(error)) from error
         loss, input_seconds = seen.tolist()
-        after, *staleness = counted.tolist()
-        return StepResult(after, num_steps, loss, staleness if self.counts_staleness else None, input_seconds)
+        rows = counted.tolist()
+        staleness = [row[1] for row in rows] if self.counts_staleness else None
+        return StepResult(rows[-1][0], num_steps, loss, staleness, input_seconds)
 
     def snapshot(self) -> Snapshot:
         if self._session is None:
