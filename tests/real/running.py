@@ -50,7 +50,7 @@ def write_job(path: Path, **changes: Any) -> Path:
             "stop": {"steps": 1_000_000},
         },
         "strategy": "ps-async",
-        "cluster": {"chief": 1, "worker": 1, "ps": 2},
+        "cluster": {"chief": 1, "worker": 1, "ps": 1},
         "checkpoint": {"steps": 100, "seconds": None},
         "restart": {"delay": 0.5},
         **changes,

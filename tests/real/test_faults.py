@@ -60,7 +60,8 @@ def test_a_killed_chief_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_a_killed_server_rolls_all_servers_back_to_one_checkpoint(tmp_path: Path) -> None:
-    with Running(tmp_path / "runs", "run", str(write_job(tmp_path / "job.yaml"))) as running:
+    job = write_job(tmp_path / "job.yaml", cluster={"chief": 1, "worker": 1, "ps": 2})
+    with Running(tmp_path / "runs", "run", str(job)) as running:
         running.trains(*ALL)
         running.wait_for(lambda: running.events("checkpoint"), "a checkpoint")
         survivor = running.pid("ps/0")
@@ -94,7 +95,7 @@ def test_a_killed_server_rolls_all_servers_back_to_one_checkpoint(tmp_path: Path
 
 
 def test_a_frozen_worker_is_noticed_and_replaced(tmp_path: Path) -> None:
-    job = write_job(tmp_path / "job.yaml", limits={"heartbeat": "4s"})
+    job = write_job(tmp_path / "job.yaml", limits={"heartbeat": "3s"})
     with Running(tmp_path / "runs", "run", str(job)) as running:
         running.trains(*ALL)
         pid = running.kill("worker/0", signal.SIGSTOP)
@@ -126,7 +127,7 @@ def test_a_killed_launcher_leaves_nothing_and_the_run_can_be_resumed(tmp_path: P
         running.trains(*ALL)
         running.wait_for(lambda: running.events("checkpoint"), "a checkpoint")
         family = running.processes()
-        assert len(family) >= 6  # launcher, unshare, agent, four tasks
+        assert len(family) >= 6  # launcher, unshare, agent, three tasks
         os.kill(running.process.pid, signal.SIGKILL)
         running.process.wait()
         _, left = psutil.wait_procs(family[1:], timeout=5)
@@ -189,7 +190,7 @@ def test_a_second_ctrl_c_kills(tmp_path: Path) -> None:
 
 
 def test_a_port_that_another_program_took_is_given_up_for_new_ones(tmp_path: Path) -> None:
-    job = write_job(tmp_path / "job.yaml", expose="cluster", restart={"delay": 3})
+    job = write_job(tmp_path / "job.yaml", expose="cluster", restart={"delay": 2})
     with Running(tmp_path / "runs", "run", str(job)) as running, contextlib.ExitStack() as held:
         running.trains(*ALL)
         running.wait_for(lambda: running.events("checkpoint"), "a checkpoint")

@@ -28,11 +28,16 @@ def _plain(value: Any) -> Any:
     return value
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode  # made once: a step's event is written often
+
+
 def to_json(value: Any, indent: int | None = None) -> str:
+    """JSON text; numbers that JSON does not have become strings."""
+    encode = _encode if indent is None else json.JSONEncoder(ensure_ascii=False, allow_nan=False, indent=indent).encode
     try:
-        return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+        return encode(value)
     except ValueError:
-        return json.dumps(_plain(value), indent=indent, ensure_ascii=False)
+        return encode(_plain(value))
 
 
 def write_atomically(path: Path, text: str) -> None:

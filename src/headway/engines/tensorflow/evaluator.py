@@ -23,11 +23,12 @@ def watch(assignment: Assignment) -> None:
     assignment.event("ready", pid=os.getpid(), port=None)
     seen: Any = None
     while control.stop_reason is None:
-        newest = _newest(assignment.folder.checkpoints)
-        if newest is None or newest[0] == seen:
+        newest = _newer(assignment.folder.checkpoints, seen)
+        if newest is None:
             control.wait(POLL_SECONDS)
             continue
         seen, values = newest
+        assignment.event("evaluating", step=int(values["global_step"]))
         result = evaluation.evaluate(values, cancelled=lambda: control.stop_reason is not None)
         if result is None:
             break
@@ -44,13 +45,14 @@ def watch(assignment: Assignment) -> None:
     board.close()
 
 
-def _newest(folder: Path) -> tuple[Any, Any] | None:
-    """What identifies the newest checkpoint, and its values; None when there is none (any more)."""
+def _newer(folder: Path, seen: Any) -> tuple[Any, Any] | None:
+    """What identifies the newest checkpoint, and its values; None when there is none that was not seen yet."""
     path = checkpoint.latest(folder)
     if path is None:
         return None
     try:
         facts = checkpoint.facts(path)
-        return (path.name, facts["generation"], facts["t"]), checkpoint.load(path)
+        identity = (path.name, facts["generation"], facts["t"])
+        return None if identity == seen else (identity, checkpoint.load(path))
     except OSError:
         return None  # the chief has just removed it

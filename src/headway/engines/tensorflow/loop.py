@@ -177,6 +177,7 @@ class Training:
             self.plotted = (now, self.own_steps)
 
     def save(self, snapshot: Snapshot) -> None:
+        self.assignment.event("saving", step=snapshot.step)
         began = time.perf_counter()
         path, size = checkpoint.write(self.assignment.folder.checkpoints, snapshot, self.job.checkpoint.keep)
         self.assignment.event(
@@ -191,6 +192,7 @@ class Training:
         """Accuracy on the test set; recorded, unless it was evaluated at this very step before."""
         if self.last_result is not None and self.last_result[:2] == (snapshot.generation, snapshot.step):
             return self.last_result[2].accuracy
+        self.assignment.event("evaluating", step=snapshot.step)
         self.evaluation = self.evaluation or Evaluation(self.problem, self.config)
         result = self.evaluation.evaluate(snapshot.values, cancelled=lambda: self.control.hurry)
         if result is None:
@@ -211,15 +213,13 @@ class Training:
         return result.accuracy
 
     def wait_for_others(self) -> None:
-        """Until the launcher says that all other training tasks have ended: theirs are the last updates."""
-        if self.job.strategy.kind == "single":
-            return
-        deadline = time.monotonic() + self.job.limits.finish
-        while not self.control.finalize and not self.control.hurry:
-            if time.monotonic() > deadline:
-                limit = self.job.limits.finish
-                print(f"the other tasks have not ended after {limit:g} s: finishing without them", flush=True)
-                return
+        """Until the launcher says that all other training tasks have ended: theirs are the last updates.
+
+        It has no limit of its own: the others have theirs, which the supervisor enforces, and when the agent is gone
+        this process ends.
+        """
+        is_alone = self.assignment.num_training_tasks == 1
+        while not is_alone and not self.control.finalize and not self.control.hurry:
             self.control.wait(1.0)
 
     def finish(self) -> None:
@@ -233,6 +233,7 @@ class Training:
         if self.control.hurry or self.last_result is None:
             return
         if self.job.export:
+            self.assignment.event("exporting", step=snapshot.step)
             export(self.problem, snapshot.values, self.assignment.folder.model, self.config)
             self.assignment.event("exported", step=snapshot.step, path=self.assignment.folder.model.name)
         result = self.last_result[2]
