@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from running import LIMIT, Running, headway, write_job
+from test_demo import accuracy_of_export
 
 import headway as api
 from headway.agent.agent import free_ports
@@ -107,20 +108,7 @@ def test_both_tasks_share_the_work_and_staleness_is_counted(root: Path) -> None:
 
 def test_the_exported_model_gives_the_recorded_accuracy_in_a_fresh_process(root: Path) -> None:
     run = api.load("mnist", root)
-    code = f"""
-import numpy as np, tensorflow as tf
-from headway import workloads
-dataset = workloads.dataset("mnist")
-images, labels = dataset.load(dataset.Settings(name="mnist"), workloads.cache_folder(), "test")
-model = tf.saved_model.load({str(run.folder.model)!r}).signatures["serving_default"]
-(name,) = model.structured_input_signature[1]
-right = sum(
-    int((model(**{{name: tf.constant(images[k:k + 1000])}})["classes"].numpy() == labels[k:k + 1000]).sum())
-    for k in range(0, len(images), 1000))
-print(right / len(images))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    assert float(done.stdout.split()[-1]) == pytest.approx(run.summary()["accuracy"], abs=1e-4)
+    assert accuracy_of_export(run.folder.model) == pytest.approx(run.summary()["accuracy"], abs=1e-4)
 
 
 def test_logs_of_one_task_and_of_all(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from running import Running, write_job
 
 from headway.errors import SiteError
 from headway.sites.isolation import NONE, choose
+from headway.sites.isolation import candidates as isolation_candidates
 from headway.sites.local import LocalSite
 from headway.spec.load import parse_job
 from headway.spec.resolve import resolve
@@ -84,6 +86,20 @@ def test_the_plan_says_how_it_isolates_and_why() -> None:
     (choice,) = LocalSite().plan(job_with()).choices  # type: ignore[arg-type]
     assert choice.value == choose(private_network=True).reason
     assert choice.reason
+
+
+def test_a_private_network_needs_no_root() -> None:
+    """In a user namespace, as user `nobody` where we are root ourselves."""
+    isolation = next(one for one in isolation_candidates() if "--user" in one.command and one.private_processes)
+    identity = {"user": 65534, "group": 65534} if os.geteuid() == 0 else {}
+    show = [*isolation.command, "cat", "/proc/net/dev"]
+    tried = subprocess.run(show, capture_output=True, text=True, check=False, **identity)  # type: ignore[call-overload]
+    if tried.returncode != 0 and not os.environ.get("CI"):
+        pytest.skip(f"this system allows no user namespaces: {tried.stderr}")
+    assert tried.returncode == 0, tried.stderr
+    interfaces = [line.partition(":")[0].strip() for line in tried.stdout.splitlines()[2:]]
+    assert "lo" in interfaces
+    assert not set(interfaces) & (set(psutil.net_if_addrs()) - {"lo"})
 
 
 @pytest.mark.real

@@ -175,7 +175,7 @@ def progress_text(supervisor: Supervisor) -> str:
     if rates:
         total = sum(rates)
         text += f", {number(total)} steps/s, {number(total * job.workload.batch_size, 4)} examples/s"
-        if target and supervisor.max_step < target:
+        if target and supervisor.max_step < target and supervisor.state == "running":
             text += f", about {format_seconds((target - supervisor.max_step) / total)} left"
     if losses:
         text += f", loss {number(sum(losses) / len(losses))}"

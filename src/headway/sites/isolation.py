@@ -31,7 +31,8 @@ class Isolation:
 _PROCESSES = ("--pid", "--mount-proc", "--fork", "--kill-child")
 
 
-def _candidates() -> list[Isolation]:
+def candidates() -> list[Isolation]:
+    """Every way worth trying, the strongest of each kind first."""
     as_root = ("unshare",)
     as_user = ("unshare", "--user", "--map-root-user")
     found = []
@@ -65,7 +66,7 @@ def _works(isolation: Isolation) -> str | None:
 @cache
 def probe() -> dict[Isolation, str | None]:
     """Every way to isolate, with None where it works here and the system's words where it does not."""
-    return {isolation: _works(isolation) for isolation in _candidates()}
+    return {isolation: _works(isolation) for isolation in candidates()}
 
 
 def choose(private_network: bool) -> Isolation:
