@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from headway.agent.agent import free_ports
 from headway.record.files import read_events, to_json
 from headway.record.folder import RunFolder
 from headway.spec.cluster import Task
@@ -40,13 +40,6 @@ def make_job(**settings: Any) -> Job:
     return Job.model_validate({"workload": workload, "cluster": cluster, **settings})
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 class Launched:
     """A run and its processes. Use as a context: whatever happens, no process is left."""
 
@@ -59,8 +52,9 @@ class Launched:
         self.processes: dict[Task, subprocess.Popen[bytes]] = {}
         self.attempts: dict[Task, int] = {}
         self.cluster: dict[str, list[str]] = {}
+        ports = free_ports(len(job.cluster.tasks()), None, None)
         for task in job.cluster.tasks():
-            self.cluster.setdefault(task.role, []).append(f"127.0.0.1:{free_port()}")
+            self.cluster.setdefault(task.role, []).append(f"127.0.0.1:{ports.pop()}")
 
     def __enter__(self) -> Launched:
         return self

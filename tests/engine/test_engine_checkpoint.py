@@ -62,6 +62,8 @@ def test_the_same_step_again_replaces_the_old_one(tmp_path: Path) -> None:
 def test_a_death_in_mid_replacement_loses_nothing(tmp_path: Path) -> None:
     path, _ = checkpoint.write(tmp_path, snapshot(5), keep=1)
     path.rename(tmp_path / ".step-00000005.old")  # what a writer that died between two renames leaves
+    assert checkpoint.latest(tmp_path) is None  # a reader touches nothing: the writer may be alive
+    checkpoint.repair(tmp_path)
     assert checkpoint.latest(tmp_path) == path
     assert checkpoint.load(path)["global_step"] == 5
 

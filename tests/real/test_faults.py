@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -14,6 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 from running import LIMIT, Running, headway, write_job
+
+import headway as api
 
 pytestmark = [pytest.mark.real, pytest.mark.fault, pytest.mark.timeout(240)]
 
@@ -94,6 +98,52 @@ def test_a_killed_server_rolls_all_servers_back_to_one_checkpoint(tmp_path: Path
     assert result["steps"] == after[-1]
 
 
+def test_after_a_rollback_each_server_has_seen_exactly_the_counted_updates(tmp_path: Path) -> None:
+    """Adam multiplies beta1_power and beta2_power, which lie on different servers, by a constant with each update: so
+    each server counts the pushes that it accepted, and a stray one on either would show."""
+    job = write_job(
+        tmp_path / "job.yaml",
+        workload={
+            "model": "softmax",
+            "dataset": {"name": "synthetic", "size": 4000, "test_size": 500},
+            "batch_size": 4000,
+            "optimizer": {"name": "adam", "learning_rate": 0.001},
+            "stop": {"steps": 400},
+        },
+        cluster={"chief": 1, "ps": 2},
+        checkpoint={"steps": 50, "seconds": None},
+    )
+    with Running(tmp_path / "runs", "run", str(job)) as running:
+        running.wait_for(lambda: running.events("checkpoint"), "a checkpoint")
+        running.kill("ps/1")
+        assert running.process.wait(timeout=2 * LIMIT) == 0, running.output()
+    assert len(running.events("rollback")) == 1
+    (variables,) = running.events("variables")
+    device = {variable["name"]: variable["device"] for variable in variables["placement"]}
+    assert {device["beta1_power"], device["beta2_power"]} == {"ps/0", "ps/1"}
+    code = f"""
+import numpy as np, tensorflow as tf
+reader = tf.train.load_checkpoint({str(running.folder.checkpoints / "step-00000400" / "variables")!r})
+for name, beta in (("beta1_power", 0.9), ("beta2_power", 0.999)):
+    print(np.log(np.float64(reader.get_tensor(name))) / np.log(beta) - 1)
+"""
+    counted = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=LIMIT)
+    assert [float(line) for line in counted.stdout.split()] == pytest.approx([400, 400], abs=0.4)
+
+
+def test_a_frozen_agent_is_noticed_and_replaced(tmp_path: Path) -> None:
+    job = write_job(tmp_path / "job.yaml", limits={"heartbeat": "3s"}, cluster={"chief": 1, "ps": 1})
+    with Running(tmp_path / "runs", "run", str(job)) as running:
+        running.trains("chief/0")
+        (unshare,) = running.status()["agents"]
+        below = psutil.Process(unshare).children(recursive=True)
+        next(process for process in below if "headway.agent" in process.cmdline()).suspend()
+        running.trains("chief/0", attempt=1)
+        assert not any(process.is_running() for process in below)
+        running.stop()
+    assert "said nothing" in running.events("agent_lost")[0]["reason"]
+
+
 def test_a_frozen_worker_is_noticed_and_replaced(tmp_path: Path) -> None:
     job = write_job(tmp_path / "job.yaml", limits={"heartbeat": "3s"})
     with Running(tmp_path / "runs", "run", str(job)) as running:
@@ -161,6 +211,26 @@ def test_ctrl_c_stops_in_order_and_seals(tmp_path: Path) -> None:
     assert run.rows("checkpoints")[-1]["step"] == run.summary()["steps"]
     assert (run.folder.model / "saved_model.pb").exists()
     assert "headway resume" in running.output()
+    # What was stopped goes on where it was, and loses nothing.
+    steps = run.summary()["steps"]
+    resumed = headway("resume", "last", f"workload.stop.steps={steps + 100}", root=running.root, timeout=2 * LIMIT)
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert running.events("rollback") == []
+    assert running.events("initialized")[-1]["step"] == steps
+    assert running.run.state == "finished"
+
+
+def test_a_reader_who_goes_away_does_not_end_the_run(tmp_path: Path) -> None:
+    """`headway run job | head -1`: the pipe breaks, training does not."""
+    job = write_job(
+        tmp_path / "job.yaml",
+        cluster={"chief": 1, "ps": 1},
+        workload={"model": "softmax", "dataset": "synthetic", "stop": {"steps": 300}},
+    )
+    shell = f"{sys.executable} -m headway run {job} --runs {tmp_path / 'runs'} | head -1"
+    subprocess.run(["sh", "-c", shell], check=True, stdout=subprocess.DEVNULL, timeout=2 * LIMIT)
+    (run,) = api.load_all(tmp_path / "runs")
+    assert (run.state, run.is_sealed) == ("finished", True)
 
 
 def test_a_second_ctrl_c_kills(tmp_path: Path) -> None:

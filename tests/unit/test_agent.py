@@ -183,6 +183,14 @@ def test_without_a_launcher_the_lease_runs_out_and_nothing_is_left(talk: Talk) -
     assert "lease" in event["reason"]
 
 
+def test_an_agent_that_breaks_down_ends_and_leaves_nothing(talk: Talk) -> None:
+    talk.start("worker/0", "sh", "-c", FAMILY)
+    family = wait_for_family(talk, 3)
+    talk.send(do="no such thing")
+    assert "broke down" in talk.hear("goodbye")["reason"]
+    assert gone(family, within=2)
+
+
 def test_told_to_quit_nothing_is_left(talk: Talk) -> None:
     talk.start("worker/0", "sh", "-c", FAMILY)
     family = wait_for_family(talk, 3)

@@ -16,7 +16,7 @@ import pytest
 
 import headway
 from headway.errors import Busy, FormatError, HeadwayError, NotFound
-from headway.launch.prepare import create_run
+from headway.launch.prepare import create_run, history, read_job
 from headway.record.files import EventWriter, read_events, read_json, to_json, write_atomically
 from headway.record.folder import FORMAT, RunFolder
 from headway.record.query import query
@@ -277,6 +277,50 @@ def test_the_figures_are_those_computed_by_hand(trained: RunFolder) -> None:
     assert summary["staleness"]["max"] == 2
 
 
+def test_the_time_between_two_launches_is_nobodys(tmp_path: Path) -> None:
+    folder = new_run(tmp_path)
+    write_rows(folder, CHIEF, [row(100 + 0.5 * k, k) for k in range(20)])
+    write_rows(folder, CHIEF, [row(3700 + 0.5 * k, 20 + k, attempt=1) for k in range(20)])
+    launches = [{"started": 90.0, "ended": 111.0}, {"started": 3690.0, "ended": 3711.0}]
+    folder.write_facts({**folder.facts(), "launches": launches})
+    summary = Run(folder).summary()
+    assert summary["steps_per_s"] == pytest.approx(2.0)
+    assert summary["training_seconds"] == pytest.approx(20.0)
+    assert summary["seconds"] == pytest.approx(42.0)
+    left = history(folder, read_job(folder))
+    assert left.trained_seconds == pytest.approx(20.0)
+    assert (left.step, left.attempts[CHIEF], left.own_steps[CHIEF]) == (39, 1, 40)
+
+
+def test_the_accuracy_is_the_exported_models_not_that_of_an_evaluator_who_lags_behind(trained: RunFolder) -> None:
+    late = {"t": 200.0, "kind": "evaluation", "step": 5, "accuracy": 0.5, "loss": 2.0}
+    trained.events(Task("evaluator", 0)).write_text(to_json(late) + "\n")
+    summary = Run(trained).summary()
+    assert (summary["accuracy"], summary["evaluated_step"]) == (0.75, 9)
+
+
+def test_a_run_that_diverged_is_listed_and_shown(tmp_path: Path) -> None:
+    folder = new_run(tmp_path)
+    write_rows(folder, CHIEF, [row(100 + k, k, loss=math.nan) for k in range(3)])
+    diverged = {"t": 110.0, "kind": "evaluation", "step": 3, "accuracy": 0.1, "loss": math.inf, "num_examples": 9}
+    folder.events(Task("evaluator", 0)).write_text(to_json(diverged) + "\n")
+    folder.write_facts({**folder.facts(), "state": "finished", "launches": [{"started": 98.0, "ended": 104.0}]})
+    seal(folder)
+    figures = result(Run(folder))
+    assert math.isnan(figures["train_loss"])
+    assert math.isinf(figures["loss"])
+    for command in (["runs"], ["show", "last"], ["runs", "-o", "json"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "headway", *command],
+            env={**os.environ, "HEADWAY_RUNS": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "inf" in done.stdout.lower()
+
+
 def test_input_that_cannot_be_seen_is_null_and_never_zero(tmp_path: Path) -> None:
     folder = new_run(tmp_path)
     write_rows(folder, CHIEF, [row(100 + k, k, input_seconds=None, num_steps=4) for k in range(3)])
@@ -291,7 +335,7 @@ def test_after_a_rollback_the_reached_step_is_the_newest_generations(tmp_path: P
 
 def test_the_stored_result_is_the_computed_one(trained: RunFolder) -> None:
     seal(trained)
-    assert json.dumps(result(Run(trained))) == to_json(Run(trained).summary())
+    assert to_json(result(Run(trained))) == to_json(Run(trained).summary())
 
 
 # --- queries -------------------------------------------------------------------------------------------------

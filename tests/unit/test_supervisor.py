@@ -429,6 +429,95 @@ def test_news_of_an_earlier_attempt_is_ignored() -> None:
     assert world.phase(WORKER) == "starting"
 
 
+def test_killed_tasks_that_do_not_end_are_a_lost_node() -> None:
+    """A frozen agent kills nothing: the run must not wait for it for ever."""
+    world = running(limits={"heartbeat": 5})
+    world.wait(6)
+    assert any(isinstance(action, Regroup) for action in world.wait(11))
+
+
+def test_a_stop_while_the_chief_restarts_waits_for_it_to_join() -> None:
+    """Told before, it would end without having seen what the servers hold."""
+    world = running()
+    world.exit(CHIEF)
+    world.wait(2, alive=ALL)
+    assert world.phase(CHIEF) == "starting"
+    assert world.tell(StopAsked("Ctrl-C")) == [TellTask(WORKER, {"do": "stop", "reason": "Ctrl-C"})]
+    world.say(CHIEF, "ready", pid=1)
+    assert world.say(CHIEF, "joined", step=10) == [TellTask(CHIEF, {"do": "stop", "reason": "Ctrl-C"})]
+
+
+def test_a_server_dying_while_the_chief_waits_for_the_others_restarts_the_chief_too() -> None:
+    """With steps_per_task the others still train, and only a chief restores servers."""
+    world = running()
+    world.say(CHIEF, "done", reason="steps_per_task", step=50, own_steps=50)
+    assert set(world.exit(PS0)) == {SignalTask(PS1, KILL), SignalTask(CHIEF, KILL)}
+    actions = world.exit(PS1) + world.exit(CHIEF) + world.wait(3, alive=[WORKER, CHIEF])
+    assert {action.task for action in actions if isinstance(action, StartTask)} == {PS0, PS1, CHIEF}
+    assert world.supervisor.tasks[CHIEF].restarts == 0
+
+
+def test_a_chief_that_comes_back_after_a_lost_agent_is_told_to_stop_again() -> None:
+    world = running()
+    world.tell(StopAsked("Ctrl-C"))
+    world.say(WORKER, "done", reason="stopped", step=10, own_steps=5)
+    world.exit(WORKER, 0)
+    world.say(CHIEF, "done", reason="stopped", step=10, own_steps=5)
+    world.tell(AgentLost("killed"))
+    world.tell(NewNodes())
+    world.say(CHIEF, "ready", pid=1)
+    assert world.say(CHIEF, "joined", step=10) == [TellTask(CHIEF, {"do": "stop", "reason": "Ctrl-C"})]
+
+
+def test_a_servers_taken_port_moves_everything_too() -> None:
+    world = World()
+    world.tell(Tick())
+    world.up(CHIEF, WORKER, PS1)
+    world.say(PS0, "failed", error="PortTaken", message="port 4711", port_taken=True)
+    killed = world.exit(PS0, 1)
+    assert {action.task for action in killed if isinstance(action, SignalTask)} == {CHIEF, WORKER, PS1}
+
+
+def closing(**changes: Any) -> World:
+    world = running(**changes)
+    world.say(CHIEF, "done", reason="steps", step=100, own_steps=50)
+    world.say(WORKER, "done", reason="stopped", step=100, own_steps=50)
+    world.exit(WORKER, 0)
+    return world
+
+
+def test_nothing_is_started_while_the_run_closes() -> None:
+    world = closing(cluster={"chief": 1, "worker": 1, "ps": 1, "evaluator": 1})
+    world.exit(EVALUATOR, 1)
+    world.exit(CHIEF, 0)
+    assert world.wait(20, alive=[PS0]) == []
+    assert world.exit(PS0, -signal.SIGTERM) == [End("finished", "steps")]
+
+
+def test_an_agent_lost_while_the_run_closes_is_no_failure() -> None:
+    world = closing(restart={"attempts": 0})
+    world.exit(CHIEF, 0)
+    assert world.tell(AgentLost("killed")) == [End("finished", "steps")]
+
+
+def test_an_evaluator_that_alone_could_end_the_run_is_not_given_up() -> None:
+    workload = {
+        "model": "softmax",
+        "dataset": "synthetic",
+        "stop": {"accuracy": 0.9},
+        "evaluate": {"every": 10},
+    }
+    world = running(cluster={"chief": 1, "ps": 1, "evaluator": 1}, restart={"attempts": 0}, workload=workload)
+    world.exit(EVALUATOR, 1)
+    assert world.supervisor.end == End("failed", "evaluator/0 failed: exit code 1")
+
+
+def test_a_real_time_signal_has_no_name_but_is_told() -> None:
+    world = running()
+    world.exit(WORKER, -40)
+    assert world.note("task_exited")["reason"] == "signal 40"
+
+
 def test_after_the_end_nothing_is_done() -> None:
     world = World()
     world.tell(StopAsked("x"))

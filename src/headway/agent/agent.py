@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -29,6 +30,7 @@ from headway.record.files import EventWriter
 TICK = 0.1  # seconds between looks at the tasks' files
 ALIVE_EVERY = 0.5  # seconds between heartbeat reports
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+LOWEST_PORT, MOST_TRIES = 15_000, 4_000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -61,6 +63,8 @@ class Agent:
             loop.add_signal_handler(number, self._end, f"signal {number.name}")
         _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans of our tasks become ours to end
         jobs = [loop.create_task(self._listen()), loop.create_task(self._watch())]
+        for job in jobs:
+            job.add_done_callback(self._job_ended)
         await self._over.wait()
         for job in jobs:
             job.cancel()
@@ -69,6 +73,11 @@ class Agent:
         if self._events:
             self._events.write("agent_ended", reason=self._reason)
             self._events.close()
+
+    def _job_ended(self, job: asyncio.Task[None]) -> None:
+        """Without its watch the lease would never run out: an agent that breaks down ends."""
+        if not job.cancelled() and (error := job.exception()):
+            self._end(f"the agent broke down: {error!r}")
 
     # --- listening -------------------------------------------------------------------------------------------
     async def _listen(self) -> None:
@@ -111,7 +120,6 @@ class Agent:
         files: dict[str, str],
     ) -> None:
         heartbeat = Path(files["alive"])
-        heartbeat.touch()
         tail = Tail(Path(files["events"]))
 
         def in_child() -> None:
@@ -120,6 +128,7 @@ class Agent:
                 os.sched_setaffinity(0, cores)
 
         try:
+            heartbeat.touch()
             with Path(files["log"]).open("ab") as log:
                 process = subprocess.Popen(
                     argv,
@@ -164,15 +173,14 @@ class Agent:
                 beat = running.heartbeat.stat().st_mtime_ns if running.heartbeat.exists() else running.beat
                 if beat != running.beat:
                     running.beat, running.beat_at = beat, now
-            if self._tasks and now - reported > ALIVE_EVERY:
+            if now - reported > ALIVE_EVERY:  # also without tasks: it says that the agent itself is alive
                 reported = now
                 ages = {name: round(now - running.beat_at, 2) for name, running in self._tasks.items()}
                 self._say("alive", tasks=ages)
 
     def _send_lines(self, name: str, running: RunningTask) -> None:
-        offset, data = running.tail.read()
-        if data:
-            self._say("lines", task=name, offset=offset, data=data)
+        while (chunk := running.tail.read())[1]:
+            self._say("lines", task=name, offset=chunk[0], data=chunk[1])
 
     def _reap(self) -> None:
         while True:
@@ -218,24 +226,37 @@ class Agent:
 
 
 def free_ports(count: int, first: int | None, last: int | None) -> list[int]:
-    """Ports nobody listens on. All are held until all are found, so that they differ."""
-    candidates = iter(range(first, (last or first) + 1)) if first else None
+    """Ports nobody listens on. All are held until all are found, so that they differ.
+
+    By default they lie below those that the system gives to outgoing connections: one of these could otherwise take
+    the port of a task that is being restarted.
+    """
+    if first is None:
+        candidates = iter(random.sample(range(LOWEST_PORT, first_outgoing_port()), MOST_TRIES))
+    else:
+        candidates = iter(range(first, (last or first) + 1))
     with contextlib.ExitStack() as held:
         ports: list[int] = []
         while len(ports) < count:
-            port = next(candidates, None) if candidates else 0
+            port = next(candidates, None)
             if port is None:
-                raise OSError(f"only {len(ports)} of {count} ports from {first} to {last} are free")
+                where = f"from {first} to {last}" if first else f"of {MOST_TRIES} tried"
+                raise OSError(f"only {len(ports)} of {count} ports are free, {where}")
             try:
                 listener = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
                 listener.bind(("0.0.0.0", port))  # TensorFlow will listen on all interfaces, so all must be free
                 listener.listen()
             except OSError:
-                if candidates is None:
-                    raise
                 continue
-            ports.append(listener.getsockname()[1])
+            ports.append(port)
         return ports
+
+
+def first_outgoing_port() -> int:
+    try:
+        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return 32768
 
 
 async def serve_standard_streams() -> None:

@@ -51,7 +51,12 @@ class Lines:
         pass
 
     def line(self, text: str) -> None:
-        print(text, file=self.stream, flush=True)
+        if self.stream is None:
+            return
+        try:
+            print(text, file=self.stream, flush=True)
+        except OSError:  # nobody reads any more (`| head`, a closed terminal): the run goes on
+            self.stream = None
 
     # --- what the launcher tells -----------------------------------------------------------------------------
     def fetching(self, what: str, done: int, total: int | None) -> None:

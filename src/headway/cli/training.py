@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -88,6 +89,8 @@ def resume(
 
 def follow(folder: RunFolder, detach: bool, output: Format) -> None:
     """Drive the run from here, or from a process of its own."""
+    from headway.record.folder import ENDED
+
     if detach:
         log = folder.log("launcher").open("ab")
         process = subprocess.Popen(
@@ -100,6 +103,9 @@ def follow(folder: RunFolder, detach: bool, output: Format) -> None:
         deadline = time.monotonic() + DETACH_LIMIT
         while not folder.is_held() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
+        if process.poll() is not None and folder.facts()["state"] not in ENDED:
+            said = folder.log("launcher").read_text(encoding="utf-8", errors="replace").strip()
+            raise RunFailed(f"{folder.name} did not start:\n{said[-2000:]}")
         if output is Format.json:
             print_json({"run": folder.name, "path": str(folder.path), "pid": process.pid})
         else:
@@ -152,7 +158,11 @@ def stop(
     folder = RunFolder.find(root_of(runs), run)
     if not folder.is_held():
         raise Busy(f"{folder.name} is not running (it is {folder.facts()['state']})")
-    ask(folder.control_socket, {"do": "stop", "now": now})
+    try:
+        ask(folder.control_socket, {"do": "stop", "now": now})
+    except Busy:  # it prepares (fetches data) and does not listen yet, or has just ended
+        if folder.is_held():
+            os.kill(folder.facts()["launches"][-1]["pid"], signal.SIGINT)
     deadline = time.monotonic() + STOP_LIMIT
     while folder.is_held():
         if time.monotonic() > deadline:

@@ -13,6 +13,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from headway import workloads
@@ -38,7 +39,7 @@ from headway.launch.messages import (
     Tick,
 )
 from headway.launch.prepare import history, read_job
-from headway.launch.supervisor import Supervisor
+from headway.launch.supervisor import KILL_LIMIT, Supervisor
 from headway.record.files import EventWriter, parse_line
 from headway.record.folder import LAUNCHER, RunFolder
 from headway.record.seal import seal
@@ -47,7 +48,6 @@ from headway.sites.isolation import outside_pid
 from headway.spec.cluster import Task
 
 TICK = 0.2  # seconds between the supervisor's looks at the clock
-KILL_LIMIT = 10.0  # seconds for killed tasks to be gone, before their node is ended over their heads
 CANNOT_START = 127  # as a shell says it
 
 
@@ -71,7 +71,7 @@ class Launcher:
         self._plan: SitePlan = self._site.plan(self.job)
         self._nodes: list[Node] = []
         self._addresses: dict[Task, str] = {}
-        self._queue: asyncio.Queue[Event] = asyncio.Queue()
+        self._queue: asyncio.Queue[Event | BaseException] = asyncio.Queue()
         self._jobs: set[asyncio.Task[None]] = set()
         self._evaluation: dict[str, Any] | None = None
 
@@ -103,6 +103,11 @@ class Launcher:
             os.close(lock)
         return end
 
+    def _show(self, look: Callable[..., None], *what: Any) -> None:
+        """Tell the watcher. What it does wrong must not touch the run."""
+        with contextlib.suppress(Exception):
+            look(*what)
+
     # --- supervision -----------------------------------------------------------------------------------------
     async def _supervise(self) -> End:
         loop = asyncio.get_running_loop()
@@ -132,6 +137,8 @@ class Launcher:
         give_up_at: float | None = None
         while True:
             event = await self._queue.get()
+            if isinstance(event, BaseException):  # one of our own jobs broke down: a bug, and the end of the run
+                raise event
             if isinstance(event, TaskSaid):
                 self._heard(event)
             for action in self.supervisor.handle(event, loop.time()):
@@ -139,7 +146,7 @@ class Launcher:
                     return action
                 self._do(action)
             if isinstance(event, Tick):
-                self._watcher.looked(self.supervisor)
+                self._show(self._watcher.looked, self.supervisor)
             if self.supervisor.end is not None:
                 give_up_at = give_up_at or loop.time() + KILL_LIMIT
                 if loop.time() > give_up_at:
@@ -147,7 +154,7 @@ class Launcher:
                     return self.supervisor.end
 
     def _heard(self, event: TaskSaid) -> None:
-        self._watcher.said(event.task, event.said)
+        self._show(self._watcher.said, event.task, event.said)
         if event.said["kind"] == "evaluation":
             self._evaluation = event.said
 
@@ -220,17 +227,23 @@ class Launcher:
             old, self._nodes = self._nodes, []
             await asyncio.gather(*(self._site.release(node) for node in old))
             await self._acquire()
-        except HeadwayError as error:
+        except (HeadwayError, OSError) as error:
             self._queue.put_nowait(AgentLost(str(error)))
         else:
             self._queue.put_nowait(NewNodes())
 
     async def _listen(self, node: Node) -> None:
-        while message := await node.receive():
-            for event in _events_of(message):
-                self._queue.put_nowait(event)
+        """Until the agent is gone, or silent for so long that it must be frozen."""
+        limit = max(self._plan.lease, self.job.limits.heartbeat)
+        reason = "is gone"
+        try:
+            while message := await asyncio.wait_for(node.receive(), limit):
+                for event in _events_of(message):
+                    self._queue.put_nowait(event)
+        except TimeoutError:
+            reason = f"has said nothing for {limit:g} s"
         if node in self._nodes:
-            self._queue.put_nowait(AgentLost(f"the agent of node {node.name} is gone"))
+            self._queue.put_nowait(AgentLost(f"the agent of node {node.name} {reason}"))
 
     async def _renew(self, node: Node) -> None:
         while node in self._nodes:
@@ -296,12 +309,18 @@ class Launcher:
 
     def _note(self, kind: str, fields: dict[str, Any]) -> None:
         self._events.write(kind, launch=self._launch, **fields)
-        self._watcher.noted(kind, fields)
+        self._show(self._watcher.noted, kind, fields)
 
     def _spawn(self, work: Any) -> None:
         job = asyncio.get_running_loop().create_task(work)
         self._jobs.add(job)
-        job.add_done_callback(self._jobs.discard)
+
+        def ended(job: asyncio.Task[None]) -> None:
+            self._jobs.discard(job)
+            if not job.cancelled() and (error := job.exception()):
+                self._queue.put_nowait(error)
+
+        job.add_done_callback(ended)
 
 
 def _events_of(message: dict[str, Any]) -> list[Event]:
@@ -315,7 +334,7 @@ def _events_of(message: dict[str, Any]) -> list[Event]:
             return [TaskStarted(Task.parse(message["task"]), message["attempt"], message["pid"])]
         case "lines":
             task = Task.parse(message["task"])
-            events = (parse_line(line.encode() + b"\n") for line in message["data"].splitlines())
+            events = (parse_line(line.encode() + b"\n") for line in message["data"].split("\n"))
             return [TaskSaid(task, event) for event in events if event]
         case "exited":
             return [TaskExited(Task.parse(message["task"]), message["attempt"], message["code"])]

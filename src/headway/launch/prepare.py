@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import time
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
@@ -99,20 +100,21 @@ def history(folder: RunFolder, job: Job) -> History:
     """What the record of earlier launches says: attempts, steps, time trained."""
     attempts: dict[Task, int] = {}
     own_steps: dict[Task, int] = {}
-    last_step, trained, clock = 0, 0.0, (0.0, 0.0)
+    starts = [launch["started"] for launch in folder.facts()["launches"]]
+    trained: dict[int, tuple[float, float]] = {}  # launch -> when its first step began and its last one ended
+    last_step, last_t = 0, 0.0
     for task in job.cluster.tasks():
         path = folder.events(task)
-        first_t = last_t = None
         for event in read_events(path) if path.exists() else ():
             attempts[task] = max(attempts.get(task, -1), event.get("attempt", 0))
             if event["kind"] == "step":
                 own_steps[task] = own_steps.get(task, 0) + event["num_steps"]
-                first_t, last_t = first_t or event["t"], event["t"]
-                if event["t"] > clock[0]:
-                    clock, last_step = (event["t"], 0.0), event["step"]
-        if first_t and last_t:
-            trained = max(trained, last_t - first_t)
-    return History(attempts, own_steps, last_step, trained)
+                launch, began = bisect_right(starts, event["t"]), event["t"] - event["seconds"]
+                first, last = trained.get(launch, (began, event["t"]))
+                trained[launch] = (min(first, began), max(last, event["t"]))
+                if event["t"] > last_t:
+                    last_t, last_step = event["t"], event["step"]
+    return History(attempts, own_steps, last_step, sum(last - first for first, last in trained.values()))
 
 
 # --- where it runs -------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ RUNNING: tuple[Phase, ...] = ("starting", "ready", "training", "done")
 STALL_FLOOR = 10.0  # seconds: no task is called stalled sooner
 STALL_STEPS = 10  # ... nor sooner than this many of its median steps
 MAX_RESTART_DELAY = 30.0
+KILL_LIMIT = 10.0  # seconds for a killed task to be gone; else its node is taken for lost
 
 
 @dataclass
@@ -79,6 +80,9 @@ class TaskState:
     """Why it failed last, in its own words or ours."""
     port_taken: bool = False
     killed_for: str | None = None
+    killed_at: float = 0.0
+    is_bystander: bool = False
+    """Killed for another's failure, which counts as that one's restart."""
 
     @property
     def is_running(self) -> bool:
@@ -220,7 +224,7 @@ class Supervisor:
         was = state.phase
         self._kill_at.pop(state.task, None)
         expected = self._regrouping or self._closing or self.end is not None or (was == "done" and code == 0)
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        how = _signal_name(-code) if code < 0 else f"exit code {code}"
         reason = state.killed_for or (state.failure if code > 0 and state.failure else how)
         self._note("task_exited", task=str(state.task), attempt=attempt, code=code, expected=expected, reason=reason)
         state.pid = None
@@ -229,36 +233,36 @@ class Supervisor:
             self._wait_to_start(state, None, now)
         elif expected or (self.state == "stopping" and state.task not in (self._chief, *self._servers)):
             return
+        elif state.port_taken:  # every member knows every other's port: a new one is news for all
+            self._wait_to_start(state, None, now)
+            self._regroup(f"{state.task}: its port was taken by another program", now)
         elif state.task in self._servers:
             self._server_died(state, reason, now)
+        elif state.is_bystander:
+            self._wait_to_start(state, now, now)
+        elif self._may_restart(state, reason, now):
+            self._wait_to_start(state, now + self._restart_delay(state.restarts), now)
         else:
-            self._failed(state, reason, now)
+            self._enter(state, "given up", now)
 
     def _server_died(self, state: TaskState, reason: str, now: float) -> None:
-        first = state.killed_for is None or not state.killed_for.startswith("with ")
         self._wait_to_start(state, None, now)
-        if first and self._may_restart(state, reason):
+        if not state.is_bystander and self._may_restart(state, reason, now):
             others = [self.tasks[task] for task in self._servers if self.tasks[task].is_running]
+            if self.tasks[self._chief].phase == "done" and not self._finalize_sent:
+                # It waits for the others, who will wait for it to restore the servers.
+                others.append(self.tasks[self._chief])
             for other in others:
-                self._kill(other, f"with {state.task}: all servers restart from one checkpoint")
+                self._kill(other, f"with {state.task}: all servers restart from one checkpoint", now)
+                other.is_bystander = True
         if self.end is None and not any(self.tasks[task].is_running for task in self._servers):
             due = now + self._restart_delay(max(self.tasks[task].restarts for task in self._servers))
             for task in self._servers:
                 self.tasks[task].start_at = due
 
-    def _failed(self, state: TaskState, reason: str, now: float) -> None:
-        if state.port_taken:  # every member knows every other's port: a new one is news for all
-            self._wait_to_start(state, None, now)
-            self._regroup(f"{state.task}: its port was taken by another program")
-            return
-        if self._may_restart(state, reason):
-            self._wait_to_start(state, now + self._restart_delay(state.restarts), now)
-        else:
-            self._enter(state, "given up", now)
-
     def _agent_lost(self, reason: str, now: float) -> None:
         self._note("agent_lost", reason=reason)
-        if self.end is not None:
+        if self.end is not None or self._closing:  # it took along what was to end anyway
             for state in self.tasks.values():
                 if state.is_running:
                     self._enter(state, "ended", now)
@@ -267,7 +271,7 @@ class Supervisor:
             if state.is_running or state.phase == "waiting":
                 state.pid = None
                 self._wait_to_start(state, None, now)
-        self._regroup(reason)
+        self._regroup(reason, now)
 
     def _regrouped(self, now: float) -> None:
         self._regrouping = False
@@ -279,7 +283,7 @@ class Supervisor:
         self._note("stop_asked", reason=reason, at_once=at_once)
         chief = self.tasks[self._chief]
         if at_once or (chief.phase != "done" and self.training_since is None):
-            self._end_run("stopped", reason)  # nothing is trained yet: there is nothing to finalize
+            self._end_run("stopped", reason, now)  # nothing is trained yet: there is nothing to finalize
         else:
             self._stop_training(reason, now, told_by_user=True)
 
@@ -295,22 +299,19 @@ class Supervisor:
             state = self.tasks[task]
             if state.phase == "waiting" and task != self._chief:
                 self._enter(state, "ended", now)
+            elif task == self._chief and state.phase in ("starting", "ready"):
+                pass  # it is told when it has joined: stopped before, it could not save what the servers hold
             elif state.is_running and state.phase != "done" and task not in self._kill_at:
                 self._actions.append(TellTask(task, {"do": "stop", "reason": reason}))
-                if task != self._chief:
-                    self._kill_at[task] = now + self.job.limits.stop
-                else:
-                    self._kill_at[task] = now + self.job.limits.stop + self._slowest_step(state)
-
-    def _slowest_step(self, state: TaskState) -> float:
-        return STALL_STEPS * max(state.step_seconds, default=0.0)
+                self._kill_at[task] = now + self.job.limits.stop + STALL_STEPS * max(state.step_seconds, default=0.0)
 
     def _advance(self, now: float) -> None:
         """What time, or the sum of what happened, makes due."""
         self._watch(now)
         if self.end is None and not self._regrouping:
             for state in self.tasks.values():
-                if state.phase == "waiting" and state.start_at is not None and now >= state.start_at:
+                is_due = state.phase == "waiting" and state.start_at is not None and now >= state.start_at
+                if is_due and not self._closing:
                     self._start(state, now)
             self._finish_when_due(now)
         if any(state.is_running for state in self.tasks.values()):
@@ -344,21 +345,25 @@ class Supervisor:
                         else SignalTask(state.task, signal.SIGTERM)
                     )
         if self._closing and not any(state.is_running for state in self.tasks.values()):
-            self._end_run("stopped" if self.stopped_by_user else "finished", self.stop_reason or "steps_per_task")
+            self._end_run("stopped" if self.stopped_by_user else "finished", self.stop_reason or "steps_per_task", now)
 
     def _watch(self, now: float) -> None:
         """Limits: of starting, of silence, of standing still, of ending."""
         limits = self.job.limits
         for state in self.tasks.values():
-            if not state.is_running or state.killed_for:
+            if not state.is_running:
                 continue
-            if state.task in self._kill_at and now >= self._kill_at[state.task]:
-                self._kill(state, "it did not end in time")
+            if state.killed_for:
+                if now - state.killed_at > KILL_LIMIT and self.end is None:
+                    self._agent_lost(f"{state.task} was killed {KILL_LIMIT:g} s ago and has not ended", now)
+                    return
+            elif state.task in self._kill_at and now >= self._kill_at[state.task]:
+                self._kill(state, "it did not end in time", now)
             elif state.phase == "starting" and now - state.since > limits.start:
-                self._kill(state, f"it was not ready within {limits.start:g} s (limits.start)")
+                self._kill(state, f"it was not ready within {limits.start:g} s (limits.start)", now)
             elif state.phase != "starting" and now - state.alive_at > limits.heartbeat:
                 self._note("unresponsive", task=str(state.task), seconds=round(now - state.alive_at, 1))
-                self._kill(state, f"no heartbeat for {limits.heartbeat:g} s (limits.heartbeat)")
+                self._kill(state, f"no heartbeat for {limits.heartbeat:g} s (limits.heartbeat)", now)
             elif state.phase == "training":
                 self._watch_progress(state, now)
 
@@ -370,7 +375,7 @@ class Supervisor:
             return
         expected = STALL_STEPS * median(state.step_seconds) if state.step_seconds else 0.0
         if still > max(self.job.limits.stall, expected):
-            self._kill(state, f"no step for {still:.0f} s (limits.stall)")
+            self._kill(state, f"no step for {still:.0f} s (limits.stall)", now)
         elif (
             len(state.step_seconds) >= 3 and still > max(STALL_FLOOR, expected) and not state.stalled and not state.busy
         ):
@@ -380,7 +385,9 @@ class Supervisor:
     # --- doing -----------------------------------------------------------------------------------------------
     def _start(self, state: TaskState, now: float) -> None:
         state.attempt += 1
-        state.failure, state.killed_for, state.port_taken, state.busy, state.stalled = None, None, False, None, False
+        state.failure, state.killed_for, state.busy = None, None, None
+        state.port_taken = state.stalled = state.is_bystander = False
+        self._kill_at.pop(state.task, None)
         state.start_at = None
         state.alive_at = state.progress_at = now
         state.step_seconds.clear()
@@ -390,27 +397,31 @@ class Supervisor:
         trained = self.trained_seconds + (now - self.training_since if self.training_since else 0.0)
         self._actions.append(StartTask(state.task, state.attempt, state.own_steps, trained))
 
-    def _kill(self, state: TaskState, reason: str) -> None:
-        state.killed_for = reason
+    def _kill(self, state: TaskState, reason: str, now: float) -> None:
+        state.killed_for, state.killed_at = reason, now
         self._kill_at.pop(state.task, None)
         self._actions.append(SignalTask(state.task, signal.SIGKILL))
 
-    def _may_restart(self, state: TaskState, reason: str) -> bool:
+    def _may_restart(self, state: TaskState, reason: str, now: float) -> bool:
         state.failure = reason
         state.restarts += 1
         allowed = self.job.restart.attempts
         if state.restarts <= allowed:
             self._note("restarting", task=str(state.task), reason=reason, restart=state.restarts, allowed=allowed)
             return True
-        spare = state.task.role == "evaluator" or (
-            state.task.role == "worker" and state.task != self._chief and self.job.restart.exhausted == "continue"
-        )
-        if spare:
+        if self._is_spare(state.task):
             self._note("given_up", task=str(state.task), reason=reason)
         else:
             again = f" after {allowed} restarts" if allowed else ""
-            self._end_run("failed", f"{state.task} failed{again}: {reason}")
+            self._end_run("failed", f"{state.task} failed{again}: {reason}", now)
         return False
+
+    def _is_spare(self, task: Task) -> bool:
+        """Whether the run can go on without it."""
+        if task.role == "evaluator":  # unless nothing else could ever end the run
+            stop = self.job.workload.stop
+            return any(end is not None for end in (stop.steps, stop.epochs, stop.seconds, stop.steps_per_task))
+        return task.role == "worker" and task != self._chief and self.job.restart.exhausted == "continue"
 
     def _restart_delay(self, restarts: int) -> float:
         return min(MAX_RESTART_DELAY, self.job.restart.delay * 2.0 ** max(0, restarts - 1))
@@ -419,10 +430,10 @@ class Supervisor:
         self._enter(state, "waiting", now)
         state.start_at = due
 
-    def _regroup(self, reason: str) -> None:
+    def _regroup(self, reason: str, now: float) -> None:
         self._num_regroups += 1
         if self._num_regroups > self.job.restart.attempts:
-            self._end_run("failed", reason)
+            self._end_run("failed", reason, now)
             return
         self._note("regrouping", reason=reason)
         self._regrouping = True
@@ -430,14 +441,14 @@ class Supervisor:
             if state.phase == "waiting":
                 state.start_at = None
             elif state.is_running:
-                self._kill(state, f"everything restarts: {reason}")
+                self._kill(state, f"everything restarts: {reason}", now)
 
-    def _end_run(self, state: Literal["finished", "stopped", "failed"], reason: str) -> None:
+    def _end_run(self, state: Literal["finished", "stopped", "failed"], reason: str, now: float) -> None:
         if self.end is None:
             self.end = End(state, reason)
             for task in self.tasks.values():
                 if task.is_running:
-                    self._kill(task, "the run is over")
+                    self._kill(task, "the run is over", now)
 
     def _enter(self, state: TaskState, phase: Phase, now: float) -> None:
         state.phase, state.since = phase, now
@@ -449,3 +460,10 @@ class Supervisor:
 
     def _note(self, kind: str, **fields: Any) -> None:
         self._actions.append(Note(kind, fields))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"signal {signal.Signals(number).name}"
+    except ValueError:  # a real-time signal
+        return f"signal {number}"

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,20 @@ def _plain(value: Any) -> Any:
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode  # made once: a step's event is written often
+
+
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def _numbers_again(value: Any) -> Any:
+    """What `_plain` made of numbers that JSON does not have, as numbers."""
+    if isinstance(value, str):
+        return _NOT_FINITE.get(value, value)
+    if isinstance(value, dict):
+        return {key: _numbers_again(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_numbers_again(inner) for inner in value]
+    return value
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
@@ -63,7 +78,7 @@ def read_json(path: Path, format_version: int) -> dict[str, Any]:
             f"{path}: written by a newer Headway (format {value['format']}, this one reads up to {format_version}); "
             "install a newer Headway to read it"
         )
-    return value
+    return dict(_numbers_again(value))
 
 
 class EventWriter:
@@ -77,6 +92,7 @@ class EventWriter:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._pending: list[bytes] = []
+        self._lock = threading.Lock()  # a heartbeat flushes what would else wait for the next event
         self._flushed = time.monotonic()
         size = os.fstat(self._file).st_size
         if size and os.pread(self._file, 1, size - 1) != b"\n":
@@ -84,16 +100,19 @@ class EventWriter:
 
     def write(self, kind: str, /, later: bool = False, **fields: Any) -> dict[str, Any]:
         event = {"t": time.time(), "kind": kind, **fields}
-        self._pending.append(to_json(event).encode() + b"\n")
+        line = to_json(event).encode() + b"\n"
+        with self._lock:
+            self._pending.append(line)
         if not later or time.monotonic() - self._flushed > FLUSH_SECONDS:
             self.flush()
         return event
 
     def flush(self) -> None:
-        pending, self._pending = b"".join(self._pending), []
-        self._flushed = time.monotonic()
-        while pending:
-            pending = pending[os.write(self._file, pending) :]
+        with self._lock:
+            pending, self._pending = b"".join(self._pending), []
+            self._flushed = time.monotonic()
+            while pending:
+                pending = pending[os.write(self._file, pending) :]
 
     def close(self) -> None:
         self.flush()
@@ -123,7 +142,9 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
         value = json.loads(line)
     except ValueError:
         return None
-    return value if isinstance(value, dict) and isinstance(value.get("kind"), str) else None
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+        return None
+    return dict(_numbers_again(value)) if b'"NaN"' in line or b'Infinity"' in line else value
 
 
 def is_torn(line: bytes) -> bool:

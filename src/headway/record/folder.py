@@ -30,6 +30,7 @@ from headway.spec.cluster import Task
 
 FORMAT = 1
 LAUNCHER = "launcher"
+HOLD_LIMIT = 1.0  # seconds to get the lock: a reader holds it for an instant
 ENDED = ("finished", "stopped", "failed")
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 
@@ -66,7 +67,7 @@ class RunFolder:
     @staticmethod
     def find(root: Path, name: str) -> RunFolder:
         """By path, by name, by the unique beginning of a name, or `last`."""
-        if (Path(name) / "run.json").is_file():
+        if (Path(name) / "run.json").is_file() and RUN_NAME.fullmatch(Path(name).absolute().name):
             return RunFolder(Path(name))
         known = RunFolder.all(root)
         if name == "last" and known:
@@ -153,12 +154,16 @@ class RunFolder:
     def hold(self) -> int:
         """Take the run for this process; the kernel gives it back when the process ends, however it ends."""
         lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise Busy(f"{self.name} is running already (`headway status`)") from None
-        return lock
+        deadline = time.monotonic() + HOLD_LIMIT
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return lock
+            except BlockingIOError:  # another launcher, or a reader who looks just now (is_held)
+                if time.monotonic() > deadline:
+                    os.close(lock)
+                    raise Busy(f"{self.name} is running already (`headway status`)") from None
+                time.sleep(0.01)
 
     def is_held(self) -> bool:
         try:

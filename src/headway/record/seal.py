@@ -10,13 +10,15 @@ from typing import Any
 from headway.record.files import to_json, write_atomically
 from headway.record.folder import ENDED, FORMAT, RunFolder
 from headway.record.run import Run
-from headway.record.tables import is_sealed, write_tables
+from headway.record.tables import is_sealed, mark_sealed, write_tables
 
 
 def seal(folder: RunFolder) -> None:
-    write_tables(folder)
+    (folder.tables / "sealed.json").unlink(missing_ok=True)  # of an earlier launch
+    sizes = write_tables(folder)
     summary = Run(folder).summary()
     write_atomically(folder.path / "result.json", to_json({"format": FORMAT, **summary}, indent=1))
+    mark_sealed(folder, sizes)
 
 
 def result(run: Run) -> dict[str, Any]:

@@ -26,12 +26,18 @@ select task, sum(num_steps) as updates, sum(examples) as examples, count(distinc
        sum(num_steps) filter (not warmup) / sum(seconds) filter (not warmup) as steps_per_s
 from steps group by task order by task
 """
+# A resumed run has a window for each launch: the time between them is nobody's.
 RATES = """
-with warm as (select task, min(t - seconds) as since from steps where not warmup group by task),
-     span as (select max(since) as first from warm)
-select sum(num_steps) / (max(t) - any_value(first)), sum(examples) / (max(t) - any_value(first))
-from steps, span where t - seconds >= first - 1e-6
+with warm as (select launch, task, min(t - seconds) as since from steps where not warmup group by launch, task),
+     span as (select launch, max(since) as first from warm group by launch),
+     part as (select launch, sum(num_steps) as updates, sum(examples) as examples, max(t) - any_value(first) as seconds
+              from steps join span using (launch) where t - seconds >= first - 1e-6 group by launch)
+select sum(updates) / sum(seconds), sum(examples) / sum(seconds) from part
 """
+TRAINING_SECONDS = """
+select sum(seconds) from (select max(t) - min(t - seconds) as seconds from steps group by launch)
+"""
+IS_LAST_WORD = "kind = 'finished' and t >= coalesce((select max(t) from steps), 0)"
 STALENESS = """
 with updates as (select unnest(staleness) as s from steps)
 select count(s), avg(s), median(s), quantile_disc(s, 0.95), max(s) from updates
@@ -42,13 +48,18 @@ def summarize(run: Run) -> dict[str, Any]:
     import duckdb
 
     with duckdb.connect() as connection:
-        for table in ("steps", "evaluations", "events"):
-            connection.execute(f"create temp view {table} as {select_table(run.folder, table, connection)}")
         facts, job = run.facts, run.job
+        starts = [launch["started"] for launch in facts["launches"]]
+        for table in ("steps", "evaluations", "events"):
+            connection.execute(f"create temp view {table}_ as {select_table(run.folder, table, connection)}")
+        launch = f"len(list_filter({starts}::double[], lambda started: started <= t))"
+        connection.execute(f"create temp view steps as select *, {launch} as launch from steps_")
+        connection.execute("create temp view evaluations as from evaluations_")
+        connection.execute("create temp view events as from events_")
         workload, cluster = job["workload"], job["cluster"]
         counts = {role: cluster[role]["count"] for role in ROLES}
         steps = reached_steps(connection)
-        training = _one(connection, "select max(t) - min(t - seconds) from steps")[0]
+        training = _one(connection, TRAINING_SECONDS)[0]
         rates = _one(connection, RATES)
         return {
             "run": run.name,
@@ -86,8 +97,7 @@ def reached_steps(connection: duckdb.DuckDBPyConnection) -> int:
     """The global step at the end: the chief's last word, else the newest generation's highest step."""
     last = _one(
         connection,
-        "select arg_max((data->>'$.step')::bigint, t) from events where kind = 'finished'"
-        " and t >= coalesce((select max(t) from steps), 0)",
+        f"select arg_max((data->>'$.step')::bigint, t) from events where {IS_LAST_WORD}",
     )[0]
     if last is None:
         last = _one(
@@ -99,8 +109,16 @@ def reached_steps(connection: duckdb.DuckDBPyConnection) -> int:
 
 
 def _quality(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
-    """Accuracy and loss on the whole test set at the last evaluation, and the mean training loss at the end."""
-    last = _one(connection, "select accuracy, loss, step from evaluations order by t desc limit 1")
+    """Accuracy and loss on the whole test set, and the mean training loss at the end.
+
+    The chief's last word is about the exported model; before that, the last evaluation counts. (An evaluator that lags
+    behind may evaluate an older checkpoint after the chief's last word.)
+    """
+    last = _one(
+        connection,
+        "select (data->>'$.accuracy')::double, (data->>'$.loss')::double, (data->>'$.step')::bigint from events"
+        f" where {IS_LAST_WORD} order by t desc limit 1",
+    ) or _one(connection, "select accuracy, loss, step from evaluations order by t desc limit 1")
     train = _one(connection, "select avg(loss) from (select loss from steps order by t desc limit 50)")[0]
     accuracy, loss, step = last or (None, None, None)
     return {"accuracy": accuracy, "loss": loss, "evaluated_step": step, "train_loss": train}

@@ -84,8 +84,8 @@ def is_sealed(folder: RunFolder) -> bool:
     return bool(sealed["sizes"] == _sizes(folder))
 
 
-def write_tables(folder: RunFolder) -> None:
-    """Events to Parquet. Each file appears whole or not at all; `sealed.json`, written last, says that all are."""
+def write_tables(folder: RunFolder) -> dict[str, int]:
+    """Events to Parquet, each file whole or not at all. Returns the sizes of the event files that they hold."""
     import duckdb
 
     folder.tables.mkdir(exist_ok=True)
@@ -98,6 +98,11 @@ def write_tables(folder: RunFolder) -> None:
                 ordered = f"select * from ({rows}) order by t, task"
                 connection.execute(f"copy ({ordered}) to {quoted(temporary)} (format parquet, compression zstd)")
             temporary.replace(final)
+    return sizes
+
+
+def mark_sealed(folder: RunFolder, sizes: dict[str, int]) -> None:
+    """Last of all: from now on readers take the tables (and result.json) for the events."""
     write_atomically(folder.tables / "sealed.json", to_json({"format": FORMAT, "sizes": sizes}))
 
 

@@ -137,5 +137,6 @@ class Assignment:
             while True:
                 time.sleep(HEARTBEAT_SECONDS)
                 os.utime(path)
+                self.events.flush()  # rows that wait for the next event would wait long when there is none
 
         threading.Thread(target=beat, name="heartbeat", daemon=True).start()

@@ -54,7 +54,7 @@ def write(folder: Path, snapshot: Snapshot, keep: int) -> tuple[Path, int]:
         size += file.stat().st_size
         _to_disk(file)
     old = folder / f".{final.name}{OLD}"
-    if final.exists():  # the same step again, after a rollback; `find` takes the old one back if we die here
+    if final.exists():  # the same step again, after a rollback; `repair` takes the old one back if we die here
         final.rename(old)
     temporary.rename(final)
     _to_disk(folder)
@@ -66,12 +66,16 @@ def write(folder: Path, snapshot: Snapshot, keep: int) -> tuple[Path, int]:
     return final, size
 
 
-def find(folder: Path) -> list[Path]:
-    """Every complete checkpoint, oldest first."""
+def repair(folder: Path) -> None:
+    """For the chief, before it looks: take back what a writer took away who died before it put the new one there."""
     for old in folder.glob(f".step-*{OLD}"):
         name = folder / old.name.removeprefix(".").removesuffix(OLD)
         if not name.exists():
-            old.rename(name)  # its writer died between taking it away and putting the new one there
+            old.rename(name)
+
+
+def find(folder: Path) -> list[Path]:
+    """Every complete checkpoint, oldest first."""
     return sorted(path for path in folder.glob("step-*") if (path / "checkpoint.json").is_file())
 
 

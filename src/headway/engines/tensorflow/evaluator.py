@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
 from headway.engines.tensorflow import checkpoint, server
 from headway.engines.tensorflow.assignment import Assignment
 from headway.engines.tensorflow.evaluation import Evaluation
@@ -54,5 +56,5 @@ def _newer(folder: Path, seen: Any) -> tuple[Any, Any] | None:
         facts = checkpoint.facts(path)
         identity = (path.name, facts["generation"], facts["t"])
         return None if identity == seen else (identity, checkpoint.load(path))
-    except OSError:
+    except (OSError, ValueError, tf.errors.OpError):
         return None  # the chief has just removed it

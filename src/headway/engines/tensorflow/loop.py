@@ -40,6 +40,7 @@ class Training:
         self.problem = Problem(self.job)
         self.config = server.config(assignment)
         self.evaluation: Evaluation | None = None
+        self.last_saved: tuple[int, int] | None = None  # generation, step
         self.last_result: tuple[int, int, Result] | None = None  # generation, step, result
         self.global_step = 0
         self.own_steps = assignment.own_steps_before
@@ -177,6 +178,10 @@ class Training:
             self.plotted = (now, self.own_steps)
 
     def save(self, snapshot: Snapshot) -> None:
+        """Write a checkpoint, unless this very step was just saved."""
+        if self.last_saved == (snapshot.generation, snapshot.step):
+            return
+        self.last_saved = (snapshot.generation, snapshot.step)
         self.assignment.event("saving", step=snapshot.step)
         began = time.perf_counter()
         path, size = checkpoint.write(self.assignment.folder.checkpoints, snapshot, self.job.checkpoint.keep)

@@ -73,6 +73,7 @@ class GraphTrainer:
         self._arrays = self.problem.load("train")
         self._graph: Any = None
         self._session: Any = None
+        self._fetch: Any = None
         self._generation = 0
 
     def start(self, own_steps: int) -> Started:
@@ -105,12 +106,13 @@ class GraphTrainer:
         how, name = None, None
         if run(self._ready):
             how = "adopted"
+            now, generation = run([self._global_step, self._generation_variable])
         elif is_chief:
-            how, name = self._make_variables()
+            # Others push from the moment that the generation is there: the step is the one that was written.
+            how, name, now, generation = self._make_variables()
         else:
             return None
         run(self._input_initializer, {self._features: self._arrays[0], self._labels: self._arrays[1]})
-        now, generation = run([self._global_step, self._generation_variable])
         self._generation = int(generation)
         self._calls = {1: self._session.make_callable(self._one_step)}
         if self.job.workload.steps_per_call > 1:
@@ -118,7 +120,8 @@ class GraphTrainer:
         self._fetch = self._session.make_callable({name_of(variable): variable for variable in self._variables})
         return Started(how if is_chief else None, int(now), self._generation, name)  # type: ignore[arg-type]
 
-    def _make_variables(self) -> tuple[str, str | None]:
+    def _make_variables(self) -> tuple[str, str | None, int, int]:
+        checkpoint.repair(self.assignment.folder.checkpoints)
         newest = checkpoint.latest(self.assignment.folder.checkpoints)
         generation = 1 + max(
             self._generation, checkpoint.last_generation(self.assignment.folder.events(self.assignment.task), newest)
@@ -133,7 +136,9 @@ class GraphTrainer:
         self._session.run(
             self._generation_variable.initializer, {self._generation_variable.initializer.inputs[1]: generation}
         )
-        return ("fresh", None) if newest is None else ("restored", newest.name)
+        if newest is None:
+            return "fresh", None, 0, generation
+        return "restored", newest.name, int(values["global_step"]), generation
 
     def step(self, num_steps: int) -> StepResult:
         try:
@@ -146,7 +151,7 @@ class GraphTrainer:
         return StepResult(rows[-1][0], num_steps, loss, staleness, input_seconds)
 
     def snapshot(self) -> Snapshot:
-        if self._session is None:
+        if self._session is None or self._fetch is None:
             raise Disconnected("not connected")
         try:
             values = self._fetch()
@@ -170,7 +175,7 @@ class GraphTrainer:
         return self._graph
 
     def close(self) -> None:
-        session, self._session = self._session, None
+        session, self._session, self._fetch = self._session, None, None
         if session is not None:
             # Closing tells every server, and blocks when one is gone.
             threading.Thread(target=_close_quietly, args=(session,), daemon=True).start()
