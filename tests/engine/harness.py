@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -67,7 +67,8 @@ class Launched:
         for process in self.processes.values():
             process.wait()
             if process.stdin is not None:
-                process.stdin.close()
+                with suppress(BrokenPipeError):
+                    process.stdin.close()
         if error is not None:
             for task in self.processes:
                 print(f"--- {task}\n{self.folder.log(task).read_text()[-3000:]}")
@@ -137,7 +138,7 @@ class Launched:
         chief, *workers = self.job.cluster.training_tasks()
         for task in workers:
             assert self.wait_exit(str(task)) == 0
-        if self.job.strategy.kind != "single":
+        if workers:  # a chief that is alone waits for nobody
             self.tell(str(chief), do="finalize")
         assert self.wait_exit(str(chief)) == 0
 
