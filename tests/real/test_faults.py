@@ -79,7 +79,7 @@ def test_a_killed_server_rolls_all_servers_back_to_one_checkpoint(tmp_path: Path
     _, restored = running.events("initialized")
     assert restored["how"] == "restored"
     assert restored["step"] == rollback["step"] == int(restored["checkpoint"].removeprefix("step-"))
-    assert rollback["steps_lost"] == rollback["step_before"] - rollback["step"] > 0
+    assert rollback["steps_lost"] == rollback["step_before"] - rollback["step"] >= 0
     # Both servers are new processes; the training tasks are not.
     started = [(event["task"], event["attempt"]) for event in running.events("ready")]
     assert sorted(started) == [

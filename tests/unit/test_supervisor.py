@@ -249,6 +249,21 @@ def test_a_rollback_is_recorded_with_the_steps_lost() -> None:
     assert world.supervisor.max_step == 40
 
 
+def test_a_rollback_right_behind_a_checkpoint_loses_nothing_and_is_recorded_all_the_same() -> None:
+    world = running()
+    world.exit(PS1)
+    world.exit(PS0)
+    world.say(CHIEF, "initialized", how="restored", step=world.step, generation=2)
+    assert world.note("rollback")["steps_lost"] == 0
+
+
+def test_a_run_resumed_where_it_stopped_has_no_rollback() -> None:
+    world = World(History(step=90))
+    world.tell(Tick())
+    world.say(CHIEF, "initialized", how="restored", step=90, generation=2)
+    assert not world.has_note("rollback")
+
+
 def test_waiting_for_servers_is_not_standing_still() -> None:
     world = running(limits={"stall": 20})
     world.exit(PS0)

@@ -205,9 +205,10 @@ class Supervisor:
 
     def _initialized(self, said: dict[str, Any]) -> None:
         step = said["step"]
-        if said["how"] != "adopted" and step < self.max_step:
-            self._note("rollback", step_before=self.max_step, step=step, steps_lost=self.max_step - step)
         if said["how"] != "adopted":
+            # The servers' state was made before in this launch, or steps of an earlier launch are gone.
+            if self.generation > 0 or step < self.max_step:
+                self._note("rollback", step_before=self.max_step, step=step, steps_lost=self.max_step - step)
             self.max_step = step
         self.generation = said.get("generation", self.generation)
 
