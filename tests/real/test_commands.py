@@ -217,6 +217,26 @@ def test_json_output_of_run_is_json_alone(tmp_path: Path) -> None:
     assert "running" in done.stderr
 
 
+def test_a_step_longer_than_the_heartbeats_limit_is_not_killed(tmp_path: Path) -> None:
+    """Liveness is a heartbeat, and it goes on during a step."""
+    job = write_job(
+        tmp_path / "job.yaml",
+        workload={
+            "model": "mnist_cnn",
+            "dataset": {"name": "synthetic", "size": 5000, "test_size": 10},
+            "batch_size": 5000,
+            "stop": {"steps": 2},
+        },
+        strategy="single",
+        limits={"heartbeat": "1500ms"},
+        restart={"attempts": 0},
+    )
+    done = headway("run", str(job), "-o", "json", root=tmp_path / "runs", timeout=2 * LIMIT)
+    assert done.returncode == 0, done.stderr
+    (run,) = api.load_all(tmp_path / "runs")
+    assert run.table("steps")["seconds"].max() > 2  # else it proves nothing
+
+
 def test_a_run_that_fails_says_why_and_keeps_its_record(tmp_path: Path) -> None:
     job = write_job(
         tmp_path / "job.yaml", cluster={"chief": {"count": 1, "cores": [4711]}, "ps": 1}, restart={"attempts": 0}

@@ -174,6 +174,19 @@ def test_runs_are_found_by_name_beginning_path_and_last(tmp_path: Path) -> None:
         RunFolder.find(tmp_path, "three")
 
 
+def test_one_damaged_run_does_not_hide_the_others(tmp_path: Path) -> None:
+    good, bad = new_run(tmp_path, "good"), new_run(tmp_path, "bad")
+    (bad.path / "run.json").write_text("{torn")
+    done = subprocess.run(
+        [sys.executable, "-m", "headway", "runs", "--runs", str(tmp_path), "-o", "json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [run["run"] for run in json.loads(done.stdout)] == [good.name]
+    assert "damaged" in done.stderr
+
+
 def test_a_run_is_held_by_one_launcher_and_freed_by_its_death(tmp_path: Path) -> None:
     folder = new_run(tmp_path)
     code = (

@@ -26,7 +26,8 @@ from headway.launch.messages import (
     TellTask,
     Tick,
 )
-from headway.launch.supervisor import History, Supervisor
+from headway.launch.supervisor import Supervisor
+from headway.launch.taskstate import History
 from headway.spec import Task
 from headway.spec.load import parse_job
 from headway.spec.resolve import resolve

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from headway.spec.job import Job
 
 LINE_EVERY = 10.0  # seconds between progress lines without a terminal
-QUIET = ("state", "task_started", "node_ready", "launch")
 
 
 def watcher_for(folder: RunFolder, output: Format) -> Lines:

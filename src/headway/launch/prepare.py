@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from headway.errors import Busy, SpecError
-from headway.launch.supervisor import History
+from headway.launch.taskstate import History
 from headway.record.files import read_events, to_json, write_atomically
 from headway.record.folder import FORMAT, RunFolder
 from headway.sites import SitePlan, site

@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from headway.errors import Busy, NotFound
+from headway.errors import Busy, FormatError, NotFound
 from headway.record.files import read_json, to_json, write_atomically
 from headway.spec.cluster import Task
 
@@ -86,7 +86,7 @@ class RunFolder:
     def all(root: Path) -> list[RunFolder]:
         """Every run below `root`, oldest first."""
         found = [RunFolder(path.parent) for path in root.glob("*/run.json") if RUN_NAME.fullmatch(path.parent.name)]
-        return sorted(found, key=lambda folder: (folder.path.stat().st_ctime_ns and folder.created(), folder.name))
+        return sorted(found, key=lambda folder: (folder.created(), folder.name))
 
     # --- files -----------------------------------------------------------------------------------------------
     @property
@@ -142,7 +142,10 @@ class RunFolder:
         return facts
 
     def created(self) -> float:
-        return float(read_json(self.path / "run.json", FORMAT).get("created", 0))
+        try:
+            return float(read_json(self.path / "run.json", FORMAT)["created"])
+        except (FormatError, KeyError):  # one damaged run must not hide the others
+            return self.path.stat().st_mtime
 
     def write_facts(self, facts: dict[str, Any]) -> None:
         write_atomically(self.path / "run.json", to_json({"format": FORMAT, **facts}, indent=1))

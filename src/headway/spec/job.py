@@ -211,4 +211,4 @@ def job_schema() -> dict[str, Any]:
     workload["dataset"] = _schema_of(workloads.dataset_names(), workloads.dataset) | {
         "description": workload["dataset"].get("description", "")
     }
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Headway job", **schema}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Headway job"}
