@@ -534,6 +534,16 @@ def test_a_real_time_signal_has_no_name_but_is_told() -> None:
     assert world.note("task_exited")["reason"] == "signal 40"
 
 
+def test_late_news_of_a_lost_task_does_not_bring_it_back() -> None:
+    world = running()
+    world.tell(AgentLost("frozen"))
+    world.say(WORKER, "joined", step=3, attempt=0)
+    assert world.phase(WORKER) == "waiting"
+    world.tell(NewNodes())
+    world.say(WORKER, "done", reason="steps", step=3, attempt=0)
+    assert world.phase(WORKER) == "starting"
+
+
 def test_after_the_end_nothing_is_done() -> None:
     world = World()
     world.tell(StopAsked("x"))

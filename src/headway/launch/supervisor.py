@@ -112,6 +112,8 @@ class Supervisor:
         self._note("task_started", task=str(task), attempt=attempt, pid=pid)
 
     def _said(self, state: TaskState, said: dict[str, Any], now: float) -> None:
+        if not state.is_running or said.get("attempt", state.attempt) != state.attempt:
+            return  # late news of a task that is gone
         state.progress_at, state.alive_at, state.busy = now, now, None
         if state.stalled:
             state.stalled = False
