@@ -65,7 +65,10 @@ def runs(root: Root = None, output: Output = Format.text) -> None:
 
 
 def show(run: RunName, root: Root = None, output: Output = Format.text) -> None:
-    """One run: its figures, tasks, evaluations, what happened, what was chosen and why, where it ran."""
+    """Everything about one run.
+
+    Its figures, tasks, evaluations, what happened, what was chosen and why, and where it ran.
+    """
     from headway.cli.live import note_text
     from headway.cli.summary import headline, summary_lines
     from headway.record.run import load
@@ -130,7 +133,7 @@ def logs(
     ] = None,
     root: Root = None,
 ) -> None:
-    """What the tasks of a run printed, each line with the task's name."""
+    """What the tasks of a run printed."""
     from headway.record.folder import RunFolder
     from headway.record.tables import who_wrote
 
@@ -195,7 +198,10 @@ def tensorboard(
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 6006,
     root: Root = None,
 ) -> None:
-    """Open runs in TensorBoard, side by side, on this machine only (127.0.0.1). Ctrl-C ends it."""
+    """Open runs in TensorBoard, side by side.
+
+    It listens on this machine only (127.0.0.1). Ctrl-C ends it.
+    """
     from importlib.util import find_spec
 
     from headway.record.run import load

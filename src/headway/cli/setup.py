@@ -28,7 +28,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def doctor(output: Output = Format.text) -> None:
-    """What works on this machine, what does not, and what to do about it."""
+    """What works on this machine, and what to do else."""
     from headway.cli.doctor import examine
 
     checks = examine()
@@ -151,7 +151,7 @@ class _progress:
 
 
 def models(output: Output = Format.text) -> None:
-    """Every model, with the number and bytes of its parameters."""
+    """Every model, with its parameters."""
     from headway.units import format_bytes
 
     found = _described_models()

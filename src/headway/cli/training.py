@@ -73,7 +73,9 @@ def resume(
     runs: Root = None,
     output: Output = Format.text,
 ) -> None:
-    """Go on with a run that was stopped, failed or was killed, from its last checkpoint.
+    """Go on with a run from its last checkpoint.
+
+    It may have been stopped, have failed, or have been killed.
 
     A finished run goes on when told until when: headway resume last workload.stop.steps=5000
     """
@@ -151,7 +153,10 @@ def stop(
     now: Annotated[bool, typer.Option("--now", help="Kill at once: no checkpoint, no evaluation.")] = False,
     runs: Root = None,
 ) -> None:
-    """Stop a running run in order: last steps, checkpoint, evaluation, model; the record is sealed."""
+    """Stop a run in order, and seal its record.
+
+    Each task ends after its present step; the chief saves, evaluates and exports the model.
+    """
     from headway.launch.control import ask
     from headway.record.folder import RunFolder
 
@@ -173,7 +178,7 @@ def stop(
 
 
 def status(runs: Root = None, output: Output = Format.text) -> None:
-    """The runs that are running now, and how each of their tasks fares."""
+    """What is running now, and how each task fares."""
     from headway.launch.control import ask
     from headway.record.folder import RunFolder
 
