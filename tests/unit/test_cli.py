@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -15,6 +16,10 @@ from headway.cli import EPILOG
 def headway(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "headway", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+
+
+def test_the_version_is_the_packages() -> None:
+    assert headway("--version").stdout.strip() == f"headway {version('headway')}"
 
 
 def test_the_schema_is_json_and_describes_a_job() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 
+from headway import __version__
 from headway.cli import inspect, setup, training
 from headway.errors import INTERRUPTED_EXIT_CODE, HeadwayError
 
@@ -25,6 +27,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def show_version(asked: bool) -> None:
+    if asked:
+        print(f"headway {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[bool, typer.Option("--version", help="Show the version.", callback=show_version)] = False,
+) -> None:
+    """Options before any command."""
+    del version  # its callback has done it
+
+
 training.add_to(app)
 inspect.add_to(app)
 setup.add_to(app)
