@@ -24,7 +24,7 @@ def imported_rooms(path: Path) -> set[str]:
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-        rooms |= {name.split(".")[1] for name in names if name.startswith("headway.")}
+        rooms |= {name.split(".")[1] for name in names if name.startswith("headway.") and "__" not in name}
     return rooms
 
 
