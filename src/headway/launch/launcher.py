@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import psutil
+
 from headway import workloads
 from headway.errors import HeadwayError
 from headway.launch import control
@@ -74,6 +76,7 @@ class Launcher:
         self._queue: asyncio.Queue[Event | BaseException] = asyncio.Queue()
         self._jobs: set[asyncio.Task[None]] = set()
         self._evaluation: dict[str, Any] | None = None
+        self._display_failed = False
 
     def run(self) -> End:
         """Train until the end, whatever it is; then the record is sealed and nothing is left running."""
@@ -104,9 +107,13 @@ class Launcher:
         return end
 
     def _show(self, look: Callable[..., None], *what: Any) -> None:
-        """Tell the watcher. What it does wrong must not touch the run."""
-        with contextlib.suppress(Exception):
+        """Tell the watcher. What it does wrong must not touch the run, but the record says so, once."""
+        try:
             look(*what)
+        except Exception as error:
+            if not self._display_failed:
+                self._display_failed = True
+                self._events.write("display_failed", launch=self._launch, error=repr(error))
 
     # --- supervision -----------------------------------------------------------------------------------------
     async def _supervise(self) -> End:
@@ -277,7 +284,7 @@ class Launcher:
             node = self._nodes[0] if self._nodes else None
             pid = None
             if state.pid and node:
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(psutil.Error, OSError):  # it has just ended
                     pid = outside_pid(node.process.pid, state.pid)
             tasks.append(
                 {
