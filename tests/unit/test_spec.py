@@ -212,3 +212,60 @@ def test_task_names() -> None:
         with pytest.raises(ValueError, match="is not a task"):
             Task.parse(wrong)
     assert Cluster().tasks() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({"strategy": {"kind": "ps-async", "aggregate": 1}}, ["aggregate", "only for ps-sync", "ps-async"]),
+        ({"strategy": {"kind": "ps-sync", "aggregate": 3}}, ["strategy.aggregate: 3", "only 2 training tasks"]),
+        ({"strategy": {"kind": "ps-sync", "pull_ahead": 1}}, ["pull_ahead", "only for ps-async"]),
+        ({"strategy": {"kind": "single", "transfer": "bfloat16"}}, ["transfer", "sends nothing"]),
+        ({"strategy": "allreduce", "restart": {"exhausted": "continue"}}, ["restart.exhausted", "write fail"]),
+        ({"cluster": {"chief": 1, "ps": {"count": 1, "batch_size": 5}}}, ["ps.batch_size", "does not train"]),
+        ({"cluster": {"chief": {"count": 1, "batch_size": 10**6}, "ps": 1}}, ["cluster.chief.batch_size", "examples"]),
+    ],
+)
+def test_a_strategys_options_are_refused_where_they_mean_nothing(changes: dict[str, Any], wanted: list[str]) -> None:
+    message = mistake(job(**changes))
+    assert all(part in message for part in wanted), message
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "wanted"),
+    [
+        ({"schedule": "piecewise"}, ["schedule", "needs `at`"]),
+        ({"schedule": {"kind": "piecewise", "at": [20, 10]}}, ["rising order"]),
+        ({"schedule": {"kind": "cosine"}}, ["needs `steps`"]),
+        ({"clip": {}}, ["clip", "either norm or value"]),
+        ({"clip": {"norm": 1, "value": 1}}, ["either norm or value"]),
+        ({"weight_decay": -1}, ["weight_decay", "-1"]),
+    ],
+)
+def test_a_wrong_optimizer_setting_is_explained(optimizer: dict[str, Any], wanted: list[str]) -> None:
+    message = mistake(job(workload={"model": "softmax", "dataset": "synthetic", "optimizer": optimizer}))
+    assert all(part in message for part in wanted), message
+
+
+def test_ps_sync_takes_a_gradient_of_every_task_unless_told_otherwise() -> None:
+    resolved = resolve(parse_job(job(strategy="ps-sync", cluster={"training": 3, "ps": 1})), num_cores=2)
+    assert resolved.job.strategy.aggregate == 3
+    assert any(choice.path == "strategy.aggregate" for choice in resolved.choices)
+
+
+def test_allreduce_leaves_the_servers_out_and_says_so() -> None:
+    resolved = resolve(parse_job(job(strategy="allreduce")), num_cores=2)
+    assert [str(task) for task in resolved.job.cluster.tasks()] == ["chief/0", "worker/0"]
+    assert any(choice.path == "cluster.ps" and choice.value == 0 for choice in resolved.choices)
+    alone = {key: value for key, value in job(strategy="allreduce").items() if key != "cluster"}
+    assert resolve(parse_job(alone), num_cores=2).job.cluster.ps.count == 0
+
+
+def test_an_epoch_has_fewer_steps_where_each_takes_several_gradients() -> None:
+    data = {"name": "synthetic", "size": 1000}
+    workload = {"model": "softmax", "dataset": data, "batch_size": 50, "stop": {"epochs": 2}}
+    cluster = {"chief": {"count": 1, "batch_size": 100}, "worker": 2, "ps": 1}
+    wanted = {"ps-async": 30, "ps-sync": 10, "allreduce": 10, "single": 20}
+    for strategy, steps in wanted.items():
+        settings = job(workload=workload, strategy=strategy, cluster=cluster)
+        assert resolve(parse_job(settings), num_cores=2).job.workload.stop.steps == steps, strategy

@@ -66,6 +66,8 @@ class RoleSettings(Strict):
     cores: Annotated[int, Field(ge=1)] | list[Annotated[int, Field(ge=0)]] | None = None
     """Number of cores each task is pinned to (given out in turn), or a list of core ids for all of them.
     Default: not pinned."""
+    batch_size: Annotated[int, Field(ge=1)] | None = None
+    """Examples per step of each training task of this role, for unlike machines. Default: workload.batch_size."""
 
 
 RoleField = Annotated[RoleSettings, shorthand("count", int | RoleSettings)]
@@ -96,6 +98,9 @@ class Cluster(Strict):
             raise ValueError(f"chief: {self.chief.count}, but a cluster has at most 1 chief")
         if self.evaluator.count > 1:
             raise ValueError(f"evaluator: {self.evaluator.count}, but a cluster has at most 1 evaluator")
+        for role in ("ps", "evaluator"):
+            if getattr(self, role).batch_size is not None:
+                raise ValueError(f"{role}.batch_size: a {role} does not train; only chief and worker have one")
         if self.ps.threads.inter_op == 1:
             raise ValueError("ps.threads.inter_op: 1 is known to hang a parameter server; allowed: 2 or more")
         return self

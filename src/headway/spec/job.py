@@ -8,13 +8,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PlainValidator, SerializeAsAny, field_validator, model_validator
 
 from headway import workloads
-from headway.spec.cluster import Cluster, Strict, shorthand
+from headway.spec.cluster import Cluster, Strict, Task, shorthand
 from headway.units import Seconds
 from headway.workloads.base import Settings
 
-StrategyName = Literal["single", "ps-async"]
+StrategyName = Literal["single", "ps-async", "ps-sync", "allreduce"]
 Steps = Annotated[int, Field(ge=1)]
 PositiveSeconds = Annotated[Seconds, Field(gt=0)]
+DEFAULT_TRAINING_TASKS = 2  # a chief and a worker, where nothing is asked
 
 
 def _by_name(family: str) -> Any:
@@ -41,6 +42,47 @@ ModelField = Annotated[SerializeAsAny[Settings], _by_name("model")]
 DatasetField = Annotated[SerializeAsAny[Settings], _by_name("dataset")]
 
 
+class Schedule(Strict):
+    """How the learning rate changes with the global step."""
+
+    kind: Literal["constant", "piecewise", "exponential", "cosine", "linear"] = "constant"
+    """piecewise: times `factor` at each step in `at`; exponential: times `factor` every `steps`, smoothly; cosine and
+    linear: down to `end` times the learning rate at step `steps`, and constant from there."""
+    at: tuple[Steps, ...] = ()
+    """Piecewise: the global steps at which the rate changes."""
+    factor: Annotated[float, Field(gt=0)] = 0.1
+    """Piecewise and exponential: what the rate is multiplied by."""
+    steps: Steps | None = None
+    """Exponential, cosine, linear: over how many global steps."""
+    end: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Cosine and linear: the share of the learning rate that is left at the end."""
+    warmup: Annotated[int, Field(ge=0)] = 0
+    """Global steps in which the rate first grows from near 0 to what the schedule says."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Schedule:
+        if self.kind == "piecewise" and (not self.at or list(self.at) != sorted(set(self.at))):
+            raise ValueError(f"piecewise needs `at`, global steps in rising order; got {list(self.at)}")
+        if self.kind in ("exponential", "cosine", "linear") and self.steps is None:
+            raise ValueError(f"{self.kind} needs `steps`: over how many global steps the rate changes")
+        return self
+
+
+class Clip(Strict):
+    """A bound on the gradient that is applied (synchronous strategies: on the mean over tasks)."""
+
+    norm: Annotated[float, Field(gt=0)] | None = None
+    """All gradients together are scaled down to this norm."""
+    value: Annotated[float, Field(gt=0)] | None = None
+    """Every number of a gradient is cut to [-value, value]."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Clip:
+        if (self.norm is None) == (self.value is None):
+            raise ValueError("give either norm or value")
+        return self
+
+
 class Optimizer(Strict):
     name: Literal["sgd", "momentum", "adagrad", "adam", "rmsprop"] = "sgd"
     """The rule that turns a gradient into an update."""
@@ -48,6 +90,13 @@ class Optimizer(Strict):
     """Size of an update."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Only for momentum and rmsprop."""
+    schedule: Annotated[Schedule, shorthand("kind", str | Schedule)] = Schedule()
+    """How the learning rate changes with the global step."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Adds weight_decay / 2 * sum of squares of the weights (not of biases or batch normalisation) to what is
+    minimised. The record keeps it apart from the data's loss."""
+    clip: Clip | None = None
+    """A bound on the gradient."""
 
 
 class Stop(Strict):
@@ -103,6 +152,32 @@ class Workload(Strict):
 class Strategy(Strict):
     kind: StrategyName = "single"
     """How training tasks stay in step."""
+    aggregate: Annotated[int, Field(ge=1)] | None = None
+    """ps-sync: an update takes the first this many gradients, each of another training task, and drops late ones: the
+    remaining tasks are backups. Default: one gradient of every training task."""
+    placement: Literal["round_robin", "greedy", "partitioned"] = "partitioned"
+    """ps-async and ps-sync: how variables are shared out over several servers. round_robin: one after the other, as
+    TensorFlow does it; greedy: large ones first, each to the emptiest server; partitioned: large ones are split."""
+    pull_ahead: Literal[0, 1] = 0
+    """ps-async: 1 pulls the next step's variables while this step computes. Faster, and one own update staler."""
+    transfer: Literal["float32", "bfloat16"] = "float32"
+    """What variables and gradients are sent as. bfloat16 halves the bytes, and rounds to 8 bits of precision; servers
+    (allreduce: every task) still hold and update float32."""
+
+    @model_validator(mode="after")
+    def _meant_for_its_kind(self) -> Strategy:
+        if self.aggregate is not None and self.kind != "ps-sync":
+            raise ValueError(f"aggregate: only for ps-sync, and this is {self.kind}")
+        if self.pull_ahead and self.kind != "ps-async":
+            raise ValueError(f"pull_ahead: only for ps-async, and this is {self.kind}")
+        if self.transfer != "float32" and self.kind == "single":
+            raise ValueError("transfer: strategy single sends nothing")
+        return self
+
+    @property
+    def is_synchronous(self) -> bool:
+        """Whether training tasks wait for each other in every step."""
+        return self.kind in ("ps-sync", "allreduce")
 
 
 class Site(Strict):
@@ -192,13 +267,29 @@ class Job(Strict):
     @model_validator(mode="after")
     def _possible_cluster(self) -> Job:
         cluster, strategy = self.cluster, self.strategy.kind
+        num_train = workloads.dataset(self.workload.dataset.name).describe(self.workload.dataset).num_train
+        for role, settings in (("chief", cluster.chief), ("worker", cluster.worker)):
+            batch_size = settings.batch_size
+            if batch_size is not None and batch_size > num_train:
+                raise ValueError(f"cluster.{role}.batch_size: {batch_size}, but there are {num_train} examples")
         if strategy == "single":
             return self  # its cluster is replaced by one task when the job is resolved
         if cluster != Cluster() and not (cluster.training or cluster.chief.count or cluster.worker.count):
             raise ValueError("cluster: has no training task; add chief: 1, worker: 1 or training: 1")
         if strategy.startswith("ps-") and cluster != Cluster() and not cluster.ps.count:
             raise ValueError(f"cluster.ps: 0, but strategy {strategy} needs at least 1 parameter server")
+        if strategy == "allreduce" and self.restart.exhausted == "continue":
+            raise ValueError("restart.exhausted: continue, but allreduce cannot go on without a task; write fail")
+        num_training = cluster.training or cluster.chief.count + cluster.worker.count or DEFAULT_TRAINING_TASKS
+        if self.strategy.aggregate is not None and self.strategy.aggregate > num_training:
+            raise ValueError(
+                f"strategy.aggregate: {self.strategy.aggregate}, but there are only {num_training} training tasks"
+            )
         return self
+
+    def batch_size_of(self, task: Task) -> int:
+        """Examples in one step of a training task."""
+        return self.cluster.role(task.role).batch_size or self.workload.batch_size
 
 
 def job_schema() -> dict[str, Any]:

@@ -24,6 +24,7 @@ SHORTHANDS = {
     "workload.model": "name",
     "workload.dataset": "name",
     "workload.optimizer": "name",
+    "workload.optimizer.schedule": "kind",
     "cluster.chief": "count",
     "cluster.worker": "count",
     "cluster.ps": "count",

@@ -11,7 +11,7 @@ from typing import Any
 
 from headway import workloads
 from headway.spec.cluster import Cluster, Role, RoleSettings, Threads
-from headway.spec.job import Job
+from headway.spec.job import Job, Strategy
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,18 @@ def resolve(asked: Job, num_cores: int) -> Resolved:
     choices: list[Choice] = []
     cluster = _cluster(asked, choices)
     cluster = _threads(cluster, num_cores, choices)
-    stop = _stop(asked, choices)
-    job = asked.model_copy(update={"cluster": cluster, "workload": asked.workload.model_copy(update={"stop": stop})})
+    job = asked.model_copy(update={"cluster": cluster, "strategy": _strategy(asked, cluster, choices)})
+    stop = _stop(job, choices)
+    job = job.model_copy(update={"workload": asked.workload.model_copy(update={"stop": stop})})
     return Resolved(asked, job, tuple(choices))
+
+
+def _strategy(asked: Job, cluster: Cluster, choices: list[Choice]) -> Strategy:
+    if asked.strategy.kind != "ps-sync" or asked.strategy.aggregate is not None:
+        return asked.strategy
+    num_training = len(cluster.training_tasks())
+    choices.append(Choice("strategy.aggregate", num_training, "one gradient of every training task in each update"))
+    return asked.strategy.model_copy(update={"aggregate": num_training})
 
 
 def _cluster(asked: Job, choices: list[Choice]) -> Cluster:
@@ -57,8 +66,13 @@ def _cluster(asked: Job, choices: list[Choice]) -> Cluster:
             choices.append(Choice("cluster", "chief: 1", "strategy single is one task: the asked cluster is replaced"))
         return single
     if cluster == Cluster():
-        choices.append(Choice("cluster", "chief: 1, worker: 1, ps: 1", "nothing was asked: the smallest cluster"))
-        return Cluster(chief=RoleSettings(count=1), worker=RoleSettings(count=1), ps=RoleSettings(count=1))
+        num_ps = 0 if asked.strategy.kind == "allreduce" else 1
+        servers = ", ps: 1" if num_ps else ""
+        choices.append(Choice("cluster", f"chief: 1, worker: 1{servers}", "nothing was asked: the smallest cluster"))
+        return Cluster(chief=RoleSettings(count=1), worker=RoleSettings(count=1), ps=RoleSettings(count=num_ps))
+    if asked.strategy.kind == "allreduce" and cluster.ps.count:
+        choices.append(Choice("cluster.ps", 0, f"allreduce has no servers: the asked {cluster.ps.count} is left out"))
+        cluster = cluster.model_copy(update={"ps": RoleSettings()})
     if cluster.training is not None:
         workers = cluster.training - 1
         choices.append(
@@ -105,6 +119,15 @@ def _threads(cluster: Cluster, num_cores: int, choices: list[Choice]) -> Cluster
     return cluster.model_copy(update=updates)
 
 
+def _examples_per_step(job: Job) -> float:
+    """Examples that one global step uses, in the mean: a synchronous one takes several gradients."""
+    sizes = [job.batch_size_of(task) for task in job.cluster.training_tasks()]
+    mean = sum(sizes) / len(sizes)
+    if not job.strategy.is_synchronous:
+        return mean
+    return mean * (job.strategy.aggregate or len(sizes))
+
+
 def _stop(asked: Job, choices: list[Choice]) -> Any:
     workload, stop = asked.workload, asked.workload.stop
     data = workloads.dataset(workload.dataset.name).describe(workload.dataset)
@@ -114,9 +137,10 @@ def _stop(asked: Job, choices: list[Choice]) -> Any:
         choices.append(Choice("workload.stop.epochs", 1, "nothing was asked: one epoch"))
     if epochs is None:
         return stop
-    steps = math.ceil(epochs * data.num_train / workload.batch_size)
+    per_step = _examples_per_step(asked)
+    steps = math.ceil(epochs * data.num_train / per_step)
     if stop.steps is None or steps < stop.steps:
-        reason = f"{epochs:g} epochs of {data.num_train} examples at {workload.batch_size} per step"
+        reason = f"{epochs:g} epochs of {data.num_train} examples at {per_step:g} per step"
         choices.append(Choice("workload.stop.steps", steps, reason))
         return stop.model_copy(update={"steps": steps, "epochs": epochs})
     return stop
