@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -56,19 +56,29 @@ class DataInfo:
     """Stored features are cast to float32 and multiplied by this (1/255 for bytes)."""
 
 
+class Average(NamedTuple):
+    """A moving average that a training step brings forward: moving -= (1 - momentum) * (moving - value)."""
+
+    variable: str
+    """Full name of the variable that holds it."""
+    value: Any
+    """What this step's batch says."""
+    momentum: float
+
+
 @dataclass
 class ForwardPass:
     """One building of a model: are we training, which variables are there, what must each step update.
 
-    To build the same model again (for evaluation, or in a second tf.function), make a new one with the first one's
-    variables: ForwardPass(training=False, variables=first.variables). In a v1 graph variables of the same name are
-    found without that; eagerly get_variable would quietly make new ones.
+    An engine that keeps the variables itself (on servers, in parts) gives in `variables` what the model is to compute
+    with; names that are not in it are made with `get_variable`. To build the same model again, for evaluation or in a
+    second tf.function, make a new pass with the first one's variables: in a v1 graph they would be found by name
+    without that; eagerly get_variable would quietly make new ones.
     """
 
     training: bool
-    updates: list[Any] = field(default_factory=list)
-    """Operations (moving averages of batch statistics) that each training step runs beside the gradients. Empty
-    eagerly and in a tf.function, where they run by themselves."""
+    averages: list[Average] = field(default_factory=list)
+    """Moving averages of batch statistics. A strategy decides how: each task's at once, or their mean once per step."""
     variables: dict[str, Any] = field(default_factory=dict)
     """Every variable by its full name, trainable or not."""
     layers: set[str] = field(default_factory=set)

@@ -2,9 +2,9 @@
 
     x = layers.relu(layers.conv2d(run, "conv1", x, filters=32, size=5))
 
-The same function builds a v1 graph (variables go where replica_device_setter and partitioners put them) and runs
-eagerly or in a tf.function under a tf.distribute scope. Keras layers cannot do that: in a v1 graph their dropout mask
-never changes and their batch statistics never update.
+The same function builds a v1 graph and runs eagerly or in a tf.function, with variables of its own or with what an
+engine has pulled from its servers (`ForwardPass.variables`). Keras layers cannot do that: in a v1 graph their dropout
+mask never changes and their batch statistics never update.
 
 Initial values depend on the seed (`tf.compat.v1.set_random_seed`) and the variable's name alone, not on what else is
 in the graph: every strategy starts from the same weights.
@@ -18,12 +18,12 @@ from contextlib import contextmanager
 from typing import Any
 from zlib import crc32
 
-from headway.workloads.base import ForwardPass
+from headway.workloads.base import Average, ForwardPass
 
 Tensor = Any
 Seed = tuple[int, int]
 Initializer = Callable[[Sequence[int], Seed], Tensor]
-"""(shape, seed) -> initial value. Of a partitioned variable each part is drawn apart, with its own seed."""
+"""(shape, seed) -> initial value."""
 
 
 @contextmanager
@@ -47,18 +47,11 @@ def variable(
     full_name = f"{tf.compat.v1.get_variable_scope().name}/{name}"
 
     def initial(shape: Sequence[int], dtype: Any = None, partition_info: Any = None) -> Tensor:  # noqa: ARG001
-        part = partition_info.var_offset if partition_info else ""
-        return initializer(shape, tf.compat.v1.get_seed(crc32(f"{full_name}{part}".encode())))
+        return initializer(shape, tf.compat.v1.get_seed(crc32(full_name.encode())))
 
     if full_name not in run.variables:
-        # Moving averages are each replica's own until someone reads them (a checkpoint, an evaluation): then the
-        # replicas' mean. Without a tf.distribute strategy these two settings mean nothing.
-        apart: dict[str, Any] = {}
-        if not trainable:
-            apart["synchronization"] = tf.VariableSynchronization.ON_READ
-            apart["aggregation"] = tf.VariableAggregation.MEAN
         run.variables[full_name] = tf.compat.v1.get_variable(
-            name, list(shape), tf.float32, initial, trainable=trainable, use_resource=True, **apart
+            name, list(shape), tf.float32, initial, trainable=trainable, use_resource=True
         )
     return run.variables[full_name]
 
@@ -105,8 +98,8 @@ def conv2d(
 def batch_norm(run: ForwardPass, name: str, x: Tensor, momentum: float = 0.99, epsilon: float = 1.001e-5) -> Tensor:
     """Each channel with mean 0 and variance 1, then scaled and shifted by learned numbers.
 
-    Training uses the batch's own statistics and adds the updates of the moving averages to `run.updates`; otherwise
-    the moving averages are used. The moving variance is the unbiased one (divided by n - 1), as elsewhere.
+    Training uses the batch's own statistics and adds them to `run.averages`; otherwise the moving averages are used.
+    The moving variance is the unbiased one (divided by n - 1), as elsewhere.
     """
     import tensorflow as tf
 
@@ -122,13 +115,9 @@ def batch_norm(run: ForwardPass, name: str, x: Tensor, momentum: float = 0.99, e
             normal, batch_mean, batch_variance = tf.compat.v1.nn.fused_batch_norm(
                 images, scale, offset, epsilon=epsilon, is_training=True
             )
-            # assign_sub of a difference, not assign: asynchronous tasks then add up instead of overwriting each other.
-            for moving, batch in ((mean, batch_mean), (variance, batch_variance)):
-                update = moving.assign_sub((1 - momentum) * (tf.convert_to_tensor(moving) - batch))
-                if not tf.compat.v1.executing_eagerly_outside_functions():
-                    # The operation alone, without the read that follows: it runs on the server that holds the
-                    # variable (of a partitioned one, the servers), and nothing is sent back.
-                    run.updates += [part.op for part in tf.nest.flatten(update)]
+            scope = tf.compat.v1.get_variable_scope().name
+            run.averages.append(Average(f"{scope}/moving_mean", batch_mean, momentum))
+            run.averages.append(Average(f"{scope}/moving_variance", batch_variance, momentum))
         else:
             normal, _, _ = tf.compat.v1.nn.fused_batch_norm(
                 images,

@@ -25,18 +25,20 @@ def share_length(num_examples: int, task_number: int, num_tasks: int) -> int:
 
 
 def index_batches(
-    num_examples: int, batch_size: int, *, seed: int, task_number: int = 0, num_tasks: int = 1, first_batch: int = 0
+    num_examples: int, batch_size: int, *, seed: int, task_number: int = 0, num_tasks: int = 1, first_batch: Any = 0
 ) -> Any:
-    """A Dataset of int64 [batch_size]: the examples of this task's batches, from `first_batch` on, for ever."""
+    """A Dataset of int64 [batch_size]: the examples of this task's batches, from `first_batch` (a number, or an int64
+    tensor) on, for ever."""
     share = share_length(num_examples, task_number, num_tasks)
     if share < 1:
         raise ValueError(f"{num_examples} examples cannot be shared out over {num_tasks} training tasks")
-    first_epoch, offset = divmod(first_batch * batch_size, share)
+    first_example = tf.cast(first_batch, tf.int64) * batch_size
+    first_epoch, offset = first_example // share, first_example % share
 
     def of_epoch(epoch: Any) -> Any:
         seeds = tf.stack([tf.constant(seed, tf.int64), epoch])
         order = tf.random.experimental.stateless_shuffle(tf.range(num_examples, dtype=tf.int64), seeds, alg="philox")
-        skipped = tf.where(epoch == first_epoch, tf.constant(offset, tf.int64), tf.constant(0, tf.int64))
+        skipped = tf.where(epoch == first_epoch, offset, tf.constant(0, tf.int64))
         return order[task_number::num_tasks][skipped:]
 
     epochs = tf.data.Dataset.range(first_epoch, FOREVER)

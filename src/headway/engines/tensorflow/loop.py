@@ -57,6 +57,7 @@ class Training:
             steps_before = self.own_steps
             try:
                 reason = self.steps()
+                self.trainer.leave(reason)
                 self.plot(time.perf_counter())
                 self.assignment.event("done", reason=reason, step=self.global_step, own_steps=self.own_steps)
                 if not self.is_chief:
@@ -78,13 +79,13 @@ class Training:
         try:
             started = self.trainer.start(self.own_steps)
         except Stopped:
-            return f"stopped: {self.control.stop_reason}"
+            return self.stopped()
         self.global_step = started.step
         self.introduce(started)
 
         event, call, clock = self.assignment.event, self.trainer.step, time.perf_counter
         stop, every, save = self.job.workload.stop, self.job.workload.evaluate.every, self.job.checkpoint
-        batch_size, per_call = self.job.workload.batch_size, self.job.workload.steps_per_call
+        batch_size, per_call = self.job.batch_size_of(self.assignment.task), self.job.workload.steps_per_call
         first_own_step, generation = self.own_steps, started.generation
         next_evaluation = _next_multiple(every, started.step)
         next_save = _next_multiple(save.steps, started.step)
@@ -95,7 +96,7 @@ class Training:
         while True:
             # --- is there a reason to stop? ---
             if self.control.stop_reason is not None:
-                return f"stopped: {self.control.stop_reason}"
+                return self.stopped()
             if stop.steps is not None and self.global_step >= stop.steps:
                 return "steps"
             if stop.steps_per_task is not None and self.own_steps >= stop.steps_per_task:
@@ -106,7 +107,10 @@ class Training:
             # --- one call: the whole number of steps, or single ones where they would be too many ---
             left = min((stop.steps or 2**62) - self.global_step, (stop.steps_per_task or 2**62) - self.own_steps)
             call_began = clock()
-            result = call(per_call if left >= per_call else 1)
+            try:
+                result = call(per_call if left >= per_call else 1)
+            except Stopped:
+                return self.stopped()
             now = clock()
             is_warmup = self.own_steps - first_own_step < self.job.measure.warmup
             self.global_step, self.loss = result.step, result.loss
@@ -121,6 +125,8 @@ class Training:
                 seconds=now - call_began,
                 input_seconds=result.input_seconds,
                 loss=result.loss,
+                penalty=result.penalty,
+                accepted=result.accepted,
                 staleness=result.staleness,
                 examples=result.num_steps * batch_size,
                 warmup=is_warmup,
@@ -149,6 +155,9 @@ class Training:
                 accuracy = None if self.has_evaluator else self.evaluate(snapshot)
                 if stop.accuracy is not None and accuracy is not None and accuracy >= stop.accuracy:
                     return "accuracy"
+
+    def stopped(self) -> str:
+        return f"stopped: {self.control.stop_reason or 'the others have ended training'}"
 
     def introduce(self, started: Started) -> None:
         """Say in the record how training begins."""

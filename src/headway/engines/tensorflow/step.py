@@ -1,9 +1,9 @@
 """The graph of one training step, and of several in one call.
 
-    pull ---> loss ---> gradients ---> push (apply) ---> count (global step + 1)
-     |         ^                                            |
-     |       batch <- input                                 v
-     '---- global step at the pull ------------------> staleness = updates counted in between
+    pull ---> loss ---> gradients ---> push ---> reply: the global step after the update
+     |         ^                         |
+     |       batch <- input              v
+     '------------------------->  staleness = updates counted between pull and push
 
 Every tensor that crosses from the task to a server or back is a message in every step, and for a small model messages
 are all that counts. So the step counter, the staleness and the learning rate stay on the server that needs them, and
@@ -17,76 +17,188 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from headway.engines.tensorflow.optimizers import Optimizer
 from headway.engines.tensorflow.problem import Problem
-from headway.workloads.base import ForwardPass
+from headway.engines.tensorflow.state import Piece, State
+from headway.workloads.base import Average, ForwardPass
 
 v1 = tf.compat.v1
 NO_LIMIT = 2**62
+COUNTED = 3  # numbers in StepTensors.counted
 
 
 class StepTensors(NamedTuple):
-    loss: Any  # float32
-    input_seconds: Any  # float64
-    counted: Any  # int64 [global step after this update, updates between its pull and its push]
+    loss: Any
+    """float32: the data's, without weight decay."""
+    penalty: Any | None
+    """float32: what weight decay adds to it."""
+    input_seconds: Any
+    """float64: wait at the iterator."""
+    counted: Any
+    """int64 [global step after the update, updates between pull and push, gradients that entered an update: 1 or 0]"""
 
 
-# apply(gradients and variables) -> the operation that pushes them
-Apply = Callable[[list[tuple[Any, Any]]], Any]
+class Computed(NamedTuple):
+    """What a task computes in one step, before anything is pushed."""
+
+    loss: Any
+    penalty: Any | None
+    gradients: dict[str, Any]
+    """By the variable's name, of the whole variable."""
+    averages: list[Average]
 
 
-def one_step(problem: Problem, iterator: Any, optimizer: Any, apply: Apply, global_step: Any) -> StepTensors:
-    with tf.device(global_step.device):
-        pulled = tf.raw_ops.ReadVariableOp(resource=global_step.handle, dtype=tf.int64)
+class Batch(NamedTuple):
+    features: Any
+    labels: Any
+    seconds: Any
+    """float64: how long the iterator let us wait."""
+
+
+def next_batch(iterator: Any) -> Batch:
     asked = tf.timestamp()
-    with v1.control_dependencies([asked]):
+    with tf.control_dependencies([asked]):
         features, labels = iterator.get_next()
-    with v1.control_dependencies([features, labels]):
+    with tf.control_dependencies([features, labels]):
         got = tf.timestamp()
     # The clock is read before anything computes: else, with one thread, it would wait for the whole step.
-    with v1.control_dependencies([got]):
-        features, labels = tf.identity(features), tf.identity(labels)
-    run = ForwardPass(training=True)
-    outputs = problem.build(features, run)
-    loss = tf.reduce_mean(problem.losses(outputs, labels))
-    gradients = optimizer.compute_gradients(loss, v1.trainable_variables())
-    with tf.device(global_step.device):  # of what is not tied to a variable: the learning rate
-        pushed = apply([(gradient, variable) for gradient, variable in gradients if gradient is not None])
-        with v1.control_dependencies([pushed, pulled, *run.updates]):
-            # An atomic fetch-and-add. assign_add would read the value back apart from adding, and two tasks could
-            # then see the same step.
-            before = tf.raw_ops.ResourceCountUpTo(resource=global_step.handle, limit=NO_LIMIT, T=tf.int64)
-        counted = tf.stack([before + 1, before - pulled])
-    return StepTensors(loss, got - asked, counted)
+    with tf.control_dependencies([got]):
+        return Batch(tf.identity(features), tf.identity(labels), got - asked)
+
+
+def compute(
+    problem: Problem, optimizer: Optimizer, batch: Batch, values: dict[str, Any], weight: float = 1.0
+) -> Computed:
+    """Loss and gradients of the model whose variables have these values.
+
+    `weight` scales what is handed on (gradients and averages), not what is reported: a synchronous task's share of the
+    joined batch. It costs nothing, for it goes into the loss.
+    """
+    run = ForwardPass(training=True, variables=dict(values))
+    outputs = problem.build(batch.features, run)
+    loss = tf.reduce_mean(problem.losses(outputs, batch.labels))
+    names = [name for name, value in values.items() if isinstance(value, tf.Tensor)]
+    penalty = optimizer.penalty([values[name] for name in names])
+    total = loss if penalty is None else loss + penalty
+    gradients = tf.gradients(total if weight == 1.0 else weight * total, [values[name] for name in names])
+    averages = run.averages if weight == 1.0 else [each._replace(value=weight * each.value) for each in run.averages]
+    return Computed(loss, penalty, dict(zip(names, gradients, strict=True)), averages)
+
+
+class Wire:
+    """How variables and gradients travel between a task and the servers."""
+
+    def __init__(self, state: State, device: str, transfer: str) -> None:
+        self._state = state
+        self._device = device
+        self._dtype = tf.as_dtype(transfer)
+
+    def pull(self) -> dict[str, Any]:
+        """Each trained variable's value, here. What is not trained is not pulled: training only adds to it."""
+        return {
+            name: self._joined([self._sent(piece) for piece in pieces])
+            if self._state.declared[name].trainable
+            else pieces[0].variable
+            for name, pieces in self._state.pieces.items()
+        }
+
+    def _sent(self, piece: Piece) -> Any:
+        with tf.device(piece.variable.device):
+            value = tf.raw_ops.ReadVariableOp(resource=piece.variable.handle, dtype=tf.float32)
+            return value if self._dtype == tf.float32 else tf.cast(value, self._dtype)
+
+    def _joined(self, parts: list[Any]) -> Any:
+        with tf.device(self._device):
+            got = [part if self._dtype == tf.float32 else tf.cast(part, tf.float32) for part in parts]
+            return tf.identity(got[0]) if len(got) == 1 else tf.concat(got, axis=0)
+
+    def split(self, gradients: dict[str, Any]) -> list[tuple[Piece, Any]]:
+        """Each part's gradient, still here but ready to be sent."""
+        pairs: list[tuple[Piece, Any]] = []
+        for name, gradient in gradients.items():
+            if gradient is None:
+                continue
+            pieces = self._state.pieces[name]
+            with tf.device(self._device):
+                ready = gradient if self._dtype == tf.float32 else tf.cast(gradient, self._dtype)
+                sizes = [piece.part.end - piece.part.begin for piece in pieces]
+                parts = [ready] if len(pieces) == 1 else tf.split(ready, sizes)
+            pairs += zip(pieces, parts, strict=True)
+        return pairs
+
+    def received(self, piece: Piece, gradient: Any) -> Any:
+        """The same on the server."""
+        with tf.device(piece.variable.device):
+            return gradient if self._dtype == tf.float32 else tf.cast(gradient, tf.float32)
+
+
+def update(
+    optimizer: Optimizer, state: State, gradients: list[tuple[Piece, Any]], averages: list[Average], step: Any
+) -> list[Any]:
+    """Operations that bring every variable forward by one update, each where it lives; `step` is the global step
+    before it."""
+    operations = []
+    with tf.device(state.global_step.device):
+        rate = optimizer.rate(step)
+    before = {}
+    for name, counter in state.counters.items():
+        with tf.device(counter.device):
+            before[name] = tf.raw_ops.ReadVariableOp(resource=counter.handle, dtype=tf.float32)
+    for piece, gradient in gradients:
+        with tf.device(piece.variable.device):
+            operations.append(optimizer.apply(gradient, piece.variable, piece.slots, rate, before))
+    with tf.control_dependencies(list(operations)):
+        operations += optimizer.count(state.counters)
+    for average in averages:
+        (piece,) = state.pieces[average.variable]
+        moving = piece.variable
+        with tf.device(moving.device):
+            # assign_sub of a difference, not assign: asynchronous tasks then add up instead of overwriting each other.
+            difference = tf.raw_ops.ReadVariableOp(resource=moving.handle, dtype=tf.float32) - average.value
+            operations.append(moving.assign_sub((1 - average.momentum) * difference, read_value=False))
+    return operations
+
+
+def count(state: State, pushed: list[Any]) -> Any:
+    """The global step before, which is one more afterwards. An atomic fetch-and-add: assign_add would read the value
+    back apart from adding, and two tasks could then see the same step."""
+    with tf.device(state.global_step.device), tf.control_dependencies(pushed):
+        return tf.raw_ops.ResourceCountUpTo(resource=state.global_step.handle, limit=NO_LIMIT, T=tf.int64)
 
 
 def single_call(step: StepTensors) -> tuple[Any, Any]:
-    """float64 [loss, input seconds] and `counted` as a matrix of one row."""
+    """float64 [loss, penalty, input seconds] and `counted` as a matrix of one row."""
     with tf.device(step.counted.device):
         counted = step.counted[tf.newaxis]
-    return tf.stack([tf.cast(step.loss, tf.float64), step.input_seconds]), counted
+    return _seen(step), counted
 
 
-def several_in_one_call(build_step: Callable[[], StepTensors], num_steps: int) -> tuple[Any, Any]:
-    """The same for `num_steps` steps in a loop inside the graph: [mean loss, input seconds] and a row of `counted` for
-    each. The variables must exist already; an iteration begins when the last one is counted."""
+def _seen(step: StepTensors) -> Any:
+    penalty = tf.constant(0.0) if step.penalty is None else step.penalty
+    return tf.stack([tf.cast(step.loss, tf.float64), tf.cast(penalty, tf.float64), step.input_seconds])
 
-    def body(index: Any, loss: Any, input_seconds: Any, counted: Any) -> tuple[Any, ...]:
-        step = build_step()
+
+def several_in_one_call(build_step: Callable[[Any], StepTensors], num_steps: int, first: Any) -> tuple[Any, Any]:
+    """The same for `num_steps` steps in a loop inside the graph: [mean loss, mean penalty, input seconds] and a row of
+    `counted` for each. `build_step` gets the global step that the last one ended with, at first `first`. The variables
+    must exist already; an iteration begins when the last one is counted."""
+
+    def body(index: Any, seen: Any, known: Any, counted: Any) -> tuple[Any, ...]:
+        step = build_step(known)
         counted = counted.write(index, step.counted)
-        with v1.control_dependencies([counted.flow]):
-            return (
-                index + 1,
-                loss + tf.cast(step.loss, tf.float64),
-                input_seconds + step.input_seconds,
-                counted,
-            )
+        with tf.control_dependencies([counted.flow]):
+            return index + 1, seen + _seen(step), step.counted[0], counted
 
-    zero = tf.constant(0.0, tf.float64)
-    _, loss, input_seconds, counted = v1.while_loop(
+    _, seen, _, counted = v1.while_loop(
         lambda index, *_: index < num_steps,
         body,
-        (tf.constant(0), zero, zero, tf.TensorArray(tf.int64, size=num_steps, element_shape=[2])),
+        (
+            tf.constant(0),
+            tf.zeros([3], tf.float64),
+            first,
+            tf.TensorArray(tf.int64, size=num_steps, element_shape=[COUNTED]),
+        ),
         parallel_iterations=1,
         back_prop=False,
     )
-    return tf.stack([loss / num_steps, input_seconds]), counted.stack()
+    return seen / [num_steps, num_steps, 1], counted.stack()

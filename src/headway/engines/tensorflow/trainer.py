@@ -35,7 +35,11 @@ class StepResult(NamedTuple):
     """The global step after the last of the updates."""
     num_steps: int
     loss: float
-    """Mean over the examples of all the steps of the call."""
+    """Mean over the examples of all the steps of the call; the data's alone."""
+    penalty: float | None
+    """Mean of what weight decay adds to the loss; None without it."""
+    accepted: int
+    """Gradients of the call that entered an update: all of them, unless synchronous training dropped late ones."""
     staleness: list[int] | None
     """For each update: how many updates of other tasks came between its pull and its push."""
     input_seconds: float | None
@@ -60,7 +64,12 @@ class Trainer(Protocol):
         """
 
     def step(self, num_steps: int) -> StepResult:
-        """Make `num_steps` training steps in one call. Raises Disconnected."""
+        """Make `num_steps` training steps in one call. Raises Disconnected; and Stopped when training was ended by
+        another task, which this one was waiting for."""
+
+    def leave(self, reason: str) -> None:
+        """This task will make no further step, for that reason (see loop.py). Where others wait for it in every step,
+        they are told. Never raises, and never takes long."""
 
     def snapshot(self) -> Snapshot:
         """The variables as they are now. Raises Disconnected."""

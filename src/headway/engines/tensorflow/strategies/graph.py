@@ -1,6 +1,6 @@
 """GraphTrainer: what strategies that train in a v1 graph have in common.
 
-A strategy says where variables live, how a session is opened and how gradients are pushed. This class says how
+A strategy says where variables live, how a session is opened and what a step is. This class says how
 training begins, which is what makes faults harmless:
 
 Besides the model's variables, the optimizer's and the global step there is one more, `generation`. It is written
@@ -22,9 +22,12 @@ import tensorflow as tf
 
 from headway.engines.tensorflow import checkpoint, input, server, step
 from headway.engines.tensorflow.assignment import Assignment
-from headway.engines.tensorflow.initial import assign, initial_values, name_of
-from headway.engines.tensorflow.optimizers import optimizer
+from headway.engines.tensorflow.initial import initial_values
+from headway.engines.tensorflow.optimizers import Optimizer
+from headway.engines.tensorflow.placement import place
 from headway.engines.tensorflow.problem import Problem
+from headway.engines.tensorflow.state import State, declared
+from headway.engines.tensorflow.step import StepTensors
 from headway.engines.tensorflow.trainer import Disconnected, Snapshot, Started, StepResult, Stopped
 from headway.errors import FormatError, HeadwayError
 
@@ -43,38 +46,44 @@ class GraphTrainer:
     # --- what a strategy fills in ----------------------------------------------------------------------------
     counts_staleness = True
 
-    def scope(self) -> Any:
-        """A context in which the model is built: it places variables and operations."""
-        raise NotImplementedError
-
-    def state_device(self) -> str:
-        """Where the global step and the generation live."""
+    def state_devices(self) -> list[str]:
+        """Where variables live: one device for each server. The first also has the global step."""
         raise NotImplementedError
 
     def open_session(self, graph: Any) -> Any | None:
         """A session, or None while the servers do not answer yet."""
         raise NotImplementedError
 
-    def apply(self, optimizer: Any, gradients: list[tuple[Any, Any]]) -> Any:
-        """The operation that pushes gradients."""
-        return optimizer.apply_gradients(gradients)
-
-    def device_name(self, variable: Any) -> str:
-        """`ps/0`, or the task itself."""
+    def one_step(self, iterator: Any, known_step: Any) -> StepTensors:
+        """The graph of one step. `known_step`: the global step when the task's last step ended."""
         raise NotImplementedError
+
+    def joined(self, step: int) -> int:
+        """Called when the variables are ready and before the first step; returns the global step to begin with."""
+        return step
+
+    def first_batch(self, own_steps: int, step: int) -> int:
+        """Where in its input a task begins: behind its own steps, for they have used the batches before."""
+        del step
+        return own_steps
 
     # --- what they have in common ----------------------------------------------------------------------------
     def __init__(self, assignment: Assignment) -> None:
         v1.disable_control_flow_v2()  # loops in a graph that spans processes need the dataflow kind
         self.assignment = assignment
         self.job = assignment.job
+        self.batch_size = self.job.batch_size_of(assignment.task)
         self.config = server.config(assignment)
+        self.device = "/device:CPU:0"  # where this task computes
         self.problem = Problem(self.job)
+        self.optimizer = Optimizer(self.job.workload.optimizer)
         self._arrays = self.problem.load("train")
+        self._declared = declared(self.problem)
         self._graph: Any = None
         self._session: Any = None
         self._fetch: Any = None
         self._generation = 0
+        self._known_step = 0
 
     def start(self, own_steps: int) -> Started:
         self.close()
@@ -106,19 +115,23 @@ class GraphTrainer:
         how, name = None, None
         if run(self._ready):
             how = "adopted"
-            now, generation = run([self._global_step, self._generation_variable])
+            now, generation = run([self.state.global_step, self.state.generation])
         elif is_chief:
             # Others push from the moment that the generation is there: the step is the one that was written.
             how, name, now, generation = self._make_variables()
         else:
             return None
-        run(self._input_initializer, {self._features: self._arrays[0], self._labels: self._arrays[1]})
-        self._generation = int(generation)
-        self._calls = {1: self._session.make_callable(self._one_step)}
-        if self.job.workload.steps_per_call > 1:
-            self._calls[self.job.workload.steps_per_call] = self._session.make_callable(self._several_steps)
-        self._fetch = self._session.make_callable({name_of(variable): variable for variable in self._variables})
-        return Started(how if is_chief else None, int(now), self._generation, name)  # type: ignore[arg-type]
+        now = self.joined(int(now))
+        feeds = {self._features: self._arrays[0], self._labels: self._arrays[1]}
+        run(self._input_initializer, {**feeds, self._first_batch: self.first_batch(self._own_steps, now)})
+        self._generation, self._known_step = int(generation), now
+        per_call = self.job.workload.steps_per_call
+        self._calls = {1: self._session.make_callable(self._one_step, [self._known_step_fed])}
+        if per_call > 1:
+            self._calls[per_call] = self._session.make_callable(self._several_steps, [self._known_step_fed])
+        self._fetch = self._session.make_callable(self.state.variables)
+        self.prepare_calls(self._session)
+        return Started(how if is_chief else None, now, self._generation, name)  # type: ignore[arg-type]
 
     def _make_variables(self) -> tuple[str, str | None, int, int]:
         checkpoint.repair(self.assignment.folder.checkpoints)
@@ -130,46 +143,58 @@ class GraphTrainer:
             values = initial_values(self.problem, self.job.seed, self.config)
         else:
             values = checkpoint.load(newest)
-            if missing := sorted({name_of(variable) for variable in self._variables} - values.keys()):
+            if missing := sorted(self.state.names - values.keys()):
                 raise FormatError(f"checkpoint {newest.name} is of another job: it has no {', '.join(missing[:3])}")
-        assign(self._session, self._variables, values)
-        self._session.run(
-            self._generation_variable.initializer, {self._generation_variable.initializer.inputs[1]: generation}
-        )
+        # A value is fed in place of the initialiser's, so no extra operations are needed in the graph.
+        feeds: dict[Any, Any] = {}
+        self.state.assign(lambda variable, value: feeds.update({variable.initializer.inputs[1]: value}), values)
+        self._session.run([variable.initializer for variable in self.state.variables], feeds)
+        written = self.state.generation.initializer
+        self._session.run(written, {written.inputs[1]: generation})
         if newest is None:
             return "fresh", None, 0, generation
         return "restored", newest.name, int(values["global_step"]), generation
 
     def step(self, num_steps: int) -> StepResult:
         try:
-            seen, counted = self._calls[num_steps]()
+            seen, counted = self._calls[num_steps](self._known_step)
         except GONE as error:
             raise Disconnected(_in_one_line(error)) from error
-        loss, input_seconds = seen.tolist()
+        loss, penalty, input_seconds = seen.tolist()
         rows = counted.tolist()
-        staleness = [row[1] for row in rows] if self.counts_staleness else None
-        return StepResult(rows[-1][0], num_steps, loss, staleness, input_seconds)
+        self._known_step = rows[-1][0]
+        return StepResult(
+            step=rows[-1][0],
+            num_steps=num_steps,
+            loss=loss,
+            penalty=penalty if self.job.workload.optimizer.weight_decay else None,
+            staleness=[row[1] for row in rows] if self.counts_staleness else None,
+            accepted=sum(row[2] for row in rows),
+            input_seconds=input_seconds,
+        )
 
     def snapshot(self) -> Snapshot:
         if self._session is None or self._fetch is None:
             raise Disconnected("not connected")
         try:
-            values = self._fetch()
+            values = self.state.join(self._fetch())
         except GONE as error:
             raise Disconnected(_in_one_line(error)) from error
         return Snapshot(int(values["global_step"]), self._generation, values)
 
     def placement(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "name": name_of(variable),
-                "device": self.device_name(variable),
-                "bytes": variable.shape.num_elements() * variable.dtype.size,
-                "shape": variable.shape.as_list(),
-                "trainable": variable.trainable,
-            }
-            for variable in self._variables
-        ]
+        return self.state.placement(self.place_of)
+
+    def place_of(self, variable: Any) -> str:
+        """`ps/0`, or the task itself."""
+        device = tf.DeviceSpec.from_string(variable.device)
+        return f"{device.job}/{device.task}" if device.job else str(self.assignment.task)
+
+    def leave(self, reason: str) -> None:
+        """The others do not wait for this task."""
+
+    def prepare_calls(self, session: Any) -> None:
+        """For what a strategy runs besides steps."""
 
     def graph(self) -> Any:
         return self._graph
@@ -182,41 +207,37 @@ class GraphTrainer:
 
     def _build(self, own_steps: int) -> None:
         """The whole graph, anew for each start: its seed and the place in the input depend on `own_steps`."""
-        workload, assignment = self.job.workload, self.assignment
+        per_call, assignment = self.job.workload.steps_per_call, self.assignment
+        self._own_steps = own_steps
+        devices = self.state_devices()
+        parts = place(self._declared, len(devices), self.job.strategy.placement)
         self._graph = tf.Graph()
         with self._graph.as_default():
             v1.set_random_seed(assignment.seed(own_steps))
-            with tf.device(self.state_device()):
-                self._global_step = _counter("global_step")
-                self._generation_variable = _counter("generation")
-            with self.scope():
-                iterator = self._input(own_steps)
-                chosen = optimizer(workload.optimizer)
-
-                def one() -> step.StepTensors:
-                    return step.one_step(
-                        self.problem, iterator, chosen, lambda pairs: self.apply(chosen, pairs), self._global_step
+            self.state = State(self._declared, parts, self.optimizer, devices)
+            self._ready = self.state.ready()
+            with tf.device(self.device):
+                self._known_step_fed = v1.placeholder(tf.int64, [], "known_step")
+                iterator = self._input()
+                self._one_step = step.single_call(self.one_step(iterator, self._known_step_fed))
+                if per_call > 1:
+                    self._several_steps = step.several_in_one_call(
+                        lambda known: self.one_step(iterator, known), per_call, self._known_step_fed
                     )
-
-                self._one_step = step.single_call(one())
-                if workload.steps_per_call > 1:
-                    self._several_steps = step.several_in_one_call(one, workload.steps_per_call)
-            every = v1.global_variables()
-            self._variables = [variable for variable in every if variable is not self._generation_variable]
-            self._ready = tf.reduce_all(tf.stack([v1.is_variable_initialized(variable) for variable in every]))
             self._graph.finalize()
 
-    def _input(self, own_steps: int) -> Any:
+    def _input(self) -> Any:
         features, labels = self._arrays
         self._features = v1.placeholder(features.dtype, features.shape, name="train_features")
         self._labels = v1.placeholder(labels.dtype, labels.shape, name="train_labels")
+        self._first_batch = v1.placeholder(tf.int64, [], name="first_batch")
         indices = input.index_batches(
             len(features),
-            self.job.workload.batch_size,
+            self.batch_size,
             seed=self.job.seed,
             task_number=self.assignment.task_number,
             num_tasks=self.assignment.num_training_tasks,
-            first_batch=own_steps,
+            first_batch=self._first_batch,
         )
         iterator = v1.data.make_initializable_iterator(
             input.batches(self._features, self._labels, self.problem.scaled, indices)
@@ -246,10 +267,6 @@ class GraphTrainer:
             raise outcome[0]
         result: Started | None = outcome[0]
         return result
-
-
-def _counter(name: str) -> Any:
-    return v1.get_variable(name, [], tf.int64, v1.zeros_initializer(), trainable=False)
 
 
 def _in_one_line(error: Any) -> str:

@@ -1,10 +1,7 @@
 """`ps-async`: variables live on parameter servers; each training task pulls, computes and pushes at its own pace.
 
-Between-graph replication: each training task has its own graph and its own in-process server as session target.
-Variables of the same name on the same server are the same variable, whoever made the session.
-
-When a server dies, the launcher ends all servers before it starts any again. So a session from before can never
-push into restored variables: the new servers do not know its graph, and it gets an error (graph.GONE).
+With `pull_ahead: 1` a step computes with what was pulled while the last step computed. The pull then costs no time, and
+the variables are older by one own update; what the record calls staleness counts that one too.
 """
 
 from __future__ import annotations
@@ -13,40 +10,28 @@ from typing import Any
 
 import tensorflow as tf
 
-from headway.engines.tensorflow import ports, server
-from headway.engines.tensorflow.assignment import Assignment
-from headway.engines.tensorflow.strategies.graph import GraphTrainer
-
-v1 = tf.compat.v1
+from headway.engines.tensorflow import step
+from headway.engines.tensorflow.step import StepTensors, Wire
+from headway.engines.tensorflow.strategies.servers import ServerTrainer
 
 
-class PsAsync(GraphTrainer):
-    def __init__(self, assignment: Assignment) -> None:
-        self._server = server.start(assignment)
-        super().__init__(assignment)
-        task = assignment.task
-        self._device = f"/job:{task.role}/task:{task.index}"
-        # Without filters a session waits for every task of the cluster, the other workers too.
-        self.config.device_filters.extend(["/job:ps", self._device])
-
-    def scope(self) -> Any:
-        return v1.device(
-            v1.train.replica_device_setter(
-                worker_device=self._device,
-                ps_device="/job:ps/device:CPU:0",
-                cluster=tf.train.ClusterSpec(self.assignment.addresses),
-            )
-        )
-
-    def state_device(self) -> str:
-        return "/job:ps/task:0/device:CPU:0"
-
-    def open_session(self, graph: Any) -> Any | None:
-        # TensorFlow would wait silently, and without a limit, for a server that does not answer.
-        if not all(ports.answers(address) for address in self.assignment.addresses["ps"]):
-            return None
-        return v1.Session(self._server.target, graph=graph, config=self.config)
-
-    def device_name(self, variable: Any) -> str:
-        device = tf.DeviceSpec.from_string(variable.device)
-        return f"{device.job}/{device.task}"
+class PsAsync(ServerTrainer):
+    def one_step(self, iterator: Any, known_step: Any) -> StepTensors:
+        del known_step  # others push all the time: the step is read with each pull
+        state = self.state
+        wire = Wire(state, self.device, self.job.strategy.transfer)
+        with tf.device(state.global_step.device):
+            pulled = tf.raw_ops.ReadVariableOp(resource=state.global_step.handle, dtype=tf.int64)
+        values = wire.pull()
+        batch = step.next_batch(iterator)
+        computed = step.compute(self.problem, self.optimizer, batch, values)
+        # Clipped here, where all gradients of the update are together.
+        clipped = self.optimizer.clipped([each for each in computed.gradients.values() if each is not None])
+        names = [name for name, gradient in computed.gradients.items() if gradient is not None]
+        pairs = wire.split(dict(zip(names, clipped, strict=True)))
+        received = [(piece, wire.received(piece, gradient)) for piece, gradient in pairs]
+        pushed = step.update(self.optimizer, state, received, computed.averages, pulled)
+        with tf.device(state.global_step.device):
+            before = step.count(state, [*pushed, pulled])
+            counted = tf.stack([before + 1, before - pulled, tf.ones_like(before)])
+        return StepTensors(computed.loss, computed.penalty, batch.seconds, counted)

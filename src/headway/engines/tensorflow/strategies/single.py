@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import tensorflow as tf
 
+from headway.engines.tensorflow import step
+from headway.engines.tensorflow.step import StepTensors, Wire
 from headway.engines.tensorflow.strategies.graph import GraphTrainer
 
 
 class Single(GraphTrainer):
     counts_staleness = False  # nobody else pushes
 
-    def scope(self) -> Any:
-        return contextlib.nullcontext()
-
-    def state_device(self) -> str:
-        return "/device:CPU:0"
+    def state_devices(self) -> list[str]:
+        return [self.device]
 
     def open_session(self, graph: Any) -> Any:
         return tf.compat.v1.Session(graph=graph, config=self.config)
 
-    def device_name(self, variable: Any) -> str:
-        del variable
-        return str(self.assignment.task)
+    def one_step(self, iterator: Any, known_step: Any) -> StepTensors:
+        batch = step.next_batch(iterator)
+        wire = Wire(self.state, self.device, "float32")
+        computed = step.compute(self.problem, self.optimizer, batch, wire.pull())
+        pairs = wire.split(computed.gradients)
+        gradients = self.optimizer.clipped([gradient for _, gradient in pairs])
+        ready = list(zip([piece for piece, _ in pairs], gradients, strict=True))
+        pushed = step.update(self.optimizer, self.state, ready, computed.averages, known_step)
+        before = step.count(self.state, pushed)
+        counted = tf.stack([before + 1, tf.zeros_like(before), tf.ones_like(before)])
+        return StepTensors(computed.loss, computed.penalty, batch.seconds, counted)
