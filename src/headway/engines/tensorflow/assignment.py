@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import queue
 import sys
 import threading
 import time
@@ -29,6 +30,8 @@ class Control:
 
     {"do": "stop", "reason": "..."}   end in order after the current step; a second one: just end
     {"do": "finalize"}                to the chief: all other training tasks have ended
+    {"do": "leave", "task": "..."}    to ps/0 of ps-sync: that task will not come back, do not wait for it
+    {"do": "close"}                   to ps/0 of ps-sync: training ends, answer everybody who waits
 
     The end of stdin means that the agent is gone. Then nobody wants the work any more, and the process ends at
     once: a task must never outlive its run.
@@ -38,6 +41,7 @@ class Control:
         self.stop_reason: str | None = None
         self.num_stops = 0
         self.finalize = False
+        self.others: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._message = threading.Event()
 
     def listen(self) -> None:
@@ -53,10 +57,16 @@ class Control:
 
     def _take(self, message: dict[str, Any]) -> None:
         if message.get("do") == "stop":
-            self.num_stops += 1
-            self.stop_reason = self.stop_reason or str(message.get("reason", "asked to"))
+            self.stop(str(message.get("reason", "asked to")))
         elif message.get("do") == "finalize":
             self.finalize = True
+        else:
+            self.others.put(message)
+        self._message.set()
+
+    def stop(self, reason: str) -> None:
+        self.num_stops += 1
+        self.stop_reason = self.stop_reason or reason
         self._message.set()
 
     @property

@@ -25,6 +25,8 @@ class Declared:
     name: str
     shape: tuple[int, ...]
     trainable: bool = True
+    momentum: float | None = None
+    """Of a moving average."""
 
     @property
     def bytes(self) -> int:

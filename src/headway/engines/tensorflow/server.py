@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -44,7 +47,26 @@ def start(assignment: Assignment) -> Any:
 def serve(assignment: Assignment) -> None:
     """Hold variables until the agent ends this process (TensorFlow's server has no stop), or says stop."""
     held = start(assignment)
+    signal.signal(signal.SIGTERM, lambda *_: assignment.control.stop("SIGTERM"))  # the record's last lines are written
     assignment.event("ready", pid=os.getpid(), port=assignment.port)
-    while assignment.control.stop_reason is None:
-        assignment.control.wait(3600)
-    del held
+    if assignment.job.strategy.kind == "ps-sync" and assignment.task.index == 0:
+        from headway.engines.tensorflow.updater import Updater
+
+        broken: list[BaseException] = []
+        thread = threading.Thread(
+            target=_until_broken, args=(Updater(assignment, held.target).run, broken), daemon=True
+        )
+        thread.start()
+    else:
+        broken, thread = [], None
+    while assignment.control.stop_reason is None and not broken:
+        assignment.control.wait(0.5 if thread else 3600)
+    if broken:
+        raise broken[0]
+
+
+def _until_broken(work: Callable[[], None], broken: list[BaseException]) -> None:
+    try:
+        work()
+    except BaseException as error:
+        broken.append(error)

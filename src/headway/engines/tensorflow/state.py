@@ -43,8 +43,9 @@ def declared(problem: Problem) -> list[Declared]:
         features = v1.placeholder(tf.float32, [None, *problem.data.shape])
         run = ForwardPass(training=True)
         problem.build(features, run)
+        momentum = {average.variable: average.momentum for average in run.averages}
         return [
-            Declared(name, tuple(variable.shape.as_list()), variable.trainable)
+            Declared(name, tuple(variable.shape.as_list()), variable.trainable, momentum.get(name))
             for name, variable in run.variables.items()
         ]
 

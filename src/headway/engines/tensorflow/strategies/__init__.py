@@ -10,6 +10,7 @@ from headway.engines.tensorflow.trainer import Trainer
 STRATEGIES = {
     "single": "headway.engines.tensorflow.strategies.single:Single",
     "ps-async": "headway.engines.tensorflow.strategies.ps_async:PsAsync",
+    "ps-sync": "headway.engines.tensorflow.strategies.ps_sync:PsSync",
 }
 
 

@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from headway.engines.tensorflow import checkpoint, input, server, step
 from headway.engines.tensorflow.assignment import Assignment
+from headway.engines.tensorflow.barrier import Answer
 from headway.engines.tensorflow.initial import initial_values
 from headway.engines.tensorflow.optimizers import Optimizer
 from headway.engines.tensorflow.placement import place
@@ -57,6 +58,9 @@ class GraphTrainer:
     def one_step(self, iterator: Any, known_step: Any) -> StepTensors:
         """The graph of one step. `known_step`: the global step when the task's last step ended."""
         raise NotImplementedError
+
+    def extend(self, state: State) -> None:
+        """What a strategy needs in the graph besides variables and steps."""
 
     def joined(self, step: int) -> int:
         """Called when the variables are ready and before the first step; returns the global step to begin with."""
@@ -105,7 +109,7 @@ class GraphTrainer:
                         return started
                     waits_for = "the chief to initialise the variables"
             except GONE as error:
-                print(f"not ready yet: {_in_one_line(error)}", flush=True)
+                print(f"not ready yet: {in_one_line(error)}", flush=True)
                 self.close()
             self.assignment.control.wait(POLL_SECONDS)
 
@@ -130,7 +134,6 @@ class GraphTrainer:
         if per_call > 1:
             self._calls[per_call] = self._session.make_callable(self._several_steps, [self._known_step_fed])
         self._fetch = self._session.make_callable(self.state.variables)
-        self.prepare_calls(self._session)
         return Started(how if is_chief else None, now, self._generation, name)  # type: ignore[arg-type]
 
     def _make_variables(self) -> tuple[str, str | None, int, int]:
@@ -159,13 +162,15 @@ class GraphTrainer:
         try:
             seen, counted = self._calls[num_steps](self._known_step)
         except GONE as error:
-            raise Disconnected(_in_one_line(error)) from error
+            raise Disconnected(in_one_line(error)) from error
         loss, penalty, input_seconds = seen.tolist()
-        rows = counted.tolist()
+        rows = [row for row in counted.tolist() if row[2] != Answer.CLOSED]
+        if not rows:
+            raise Stopped
         self._known_step = rows[-1][0]
         return StepResult(
             step=rows[-1][0],
-            num_steps=num_steps,
+            num_steps=len(rows),
             loss=loss,
             penalty=penalty if self.job.workload.optimizer.weight_decay else None,
             staleness=[row[1] for row in rows] if self.counts_staleness else None,
@@ -179,7 +184,7 @@ class GraphTrainer:
         try:
             values = self.state.join(self._fetch())
         except GONE as error:
-            raise Disconnected(_in_one_line(error)) from error
+            raise Disconnected(in_one_line(error)) from error
         return Snapshot(int(values["global_step"]), self._generation, values)
 
     def placement(self) -> list[dict[str, Any]]:
@@ -192,9 +197,6 @@ class GraphTrainer:
 
     def leave(self, reason: str) -> None:
         """The others do not wait for this task."""
-
-    def prepare_calls(self, session: Any) -> None:
-        """For what a strategy runs besides steps."""
 
     def graph(self) -> Any:
         return self._graph
@@ -216,6 +218,7 @@ class GraphTrainer:
             v1.set_random_seed(assignment.seed(own_steps))
             self.state = State(self._declared, parts, self.optimizer, devices)
             self._ready = self.state.ready()
+            self.extend(self.state)
             with tf.device(self.device):
                 self._known_step_fed = v1.placeholder(tf.int64, [], "known_step")
                 iterator = self._input()
@@ -269,7 +272,7 @@ class GraphTrainer:
         return result
 
 
-def _in_one_line(error: Any) -> str:
+def in_one_line(error: Any) -> str:
     """TensorFlow's error; its message begins with an empty line or with where it came from."""
     return f"{type(error).__name__}: {' '.join(error.message.split())[:300]}"
 

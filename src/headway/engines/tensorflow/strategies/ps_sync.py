@@ -1,0 +1,122 @@
+"""`ps-sync`: variables live on parameter servers; an update takes one gradient from each of several training tasks.
+
+TensorFlow's SyncReplicasOptimizer does not guarantee that: a fast task may give two. Here a task sends its gradients
+and waits for the answer, which comes when the update that they belong to was made (barrier.py has the rules, updater.py
+makes the updates). Dropped gradients are answered at once. So a task never has more than one gradient under way, and
+every pull comes after the last update that the task was told of.
+
+The batches of step k are those of the k-th step, whoever computes them again after a fault.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from headway.engines.tensorflow import step
+from headway.engines.tensorflow.barrier import Answer, Message
+from headway.engines.tensorflow.exchange import MESSAGE, Exchange
+from headway.engines.tensorflow.state import State
+from headway.engines.tensorflow.step import StepTensors, Wire
+from headway.engines.tensorflow.strategies.servers import ServerTrainer
+from headway.engines.tensorflow.trainer import Stopped
+from headway.spec.job import Job
+
+v1 = tf.compat.v1
+WELCOME_SECONDS = 10.0  # then the task says again that it joined
+LEAVE_SECONDS = 5.0
+
+
+def expected_examples(job: Job) -> float:
+    """Examples in an update, in the mean. Tasks weigh their gradients by it, so that their sum is the joined batch's
+    mean."""
+    sizes = [job.batch_size_of(task) for task in job.cluster.training_tasks()]
+    return sum(sizes) * (job.strategy.aggregate or len(sizes)) / len(sizes)
+
+
+class PsSync(ServerTrainer):
+    counts_staleness = False  # an accepted gradient is never stale
+
+    def extend(self, state: State) -> None:
+        task, num_tasks = self.assignment.task_number, self.assignment.num_training_tasks
+        self._exchange = Exchange(state, self.state_devices(), num_tasks, self.job.strategy.transfer)
+        self._message = v1.placeholder(tf.int64, [MESSAGE], "message")
+        self._say = self._exchange.arrivals.enqueue(self._message)
+        self._listen = self._exchange.replies[task].dequeue()
+
+    def one_step(self, iterator: Any, known_step: Any) -> StepTensors:
+        exchange, task = self._exchange, self.assignment.task_number
+        wire = Wire(self.state, self.device, self.job.strategy.transfer)
+        values = wire.pull()
+        batch = step.next_batch(iterator)
+        weight = self.batch_size / expected_examples(self.job)
+        computed = step.compute(self.problem, self.optimizer, batch, values, weight)
+        gradients = {
+            name: tf.zeros_like(values[name]) if gradient is None else gradient
+            for name, gradient in computed.gradients.items()
+        }
+        ready = {id(piece): gradient for piece, gradient in wire.split(gradients)}
+        said = {average.variable: average.value for average in computed.averages}
+        sent = []
+        for place, server in enumerate(exchange.used):
+            tensors = [ready[id(piece)] for piece in exchange.pieces[server]]
+            tensors += [said[each.name] for each in exchange.averages[server]]
+            with tf.device(exchange.devices[server]):
+                sent.append(exchange.gradients[task][place].enqueue(tensors))
+        message = tf.stack([tf.constant(int(Message.ARRIVED), tf.int64), tf.constant(task, tf.int64), known_step])
+        with tf.device(exchange.devices[0]):
+            with tf.control_dependencies(sent):
+                arrived = exchange.arrivals.enqueue(message)
+            with tf.control_dependencies([arrived]):
+                reply = exchange.replies[task].dequeue()
+            counted = tf.stack([reply[0], tf.zeros_like(reply[0]), reply[1]])
+        return StepTensors(computed.loss, computed.penalty, batch.seconds, counted)
+
+    def joined(self, step: int) -> int:
+        """Tell the updater, and wait for its welcome: from then on no answer is due to an earlier process of this
+        task."""
+        del step
+        while True:
+            echo = time.monotonic_ns()
+            self._tell(Message.JOINED, echo)
+            reply = self._reply(echo)
+            if reply is None:
+                continue  # an earlier process may have taken it with its last breath
+            now, answer, _ = reply
+            if answer == Answer.CLOSED:
+                raise Stopped
+            return now
+
+    def _reply(self, echo: int) -> list[int] | None:
+        """The answer to this very joining; earlier ones are thrown away."""
+        options = v1.RunOptions(timeout_in_ms=int(1000 * WELCOME_SECONDS))
+        try:
+            while (reply := self._session.run(self._listen, options=options).tolist())[2] != echo:
+                pass
+        except tf.errors.DeadlineExceededError:
+            return None
+        return list(reply)
+
+    def first_batch(self, own_steps: int, step: int) -> int:
+        del own_steps
+        return step
+
+    def leave(self, reason: str) -> None:
+        """With `steps_per_task` each task has an end of its own; every other reason is one for all of them."""
+        message = Message.LEFT if reason == "steps_per_task" else Message.CLOSED
+        teller = threading.Thread(target=self._tell_quietly, args=(message,), daemon=True)
+        teller.start()
+        teller.join(LEAVE_SECONDS)
+
+    def _tell(self, message: Message, number: int = 0) -> None:
+        self._session.run(self._say, {self._message: [message, self.assignment.task_number, number]})
+
+    def _tell_quietly(self, message: Message) -> None:
+        try:
+            if self._session is not None:
+                self._tell(message)
+        except tf.errors.OpError as error:  # the servers are gone: nobody waits there
+            print(f"leaving: {error.message[:200]}", flush=True)

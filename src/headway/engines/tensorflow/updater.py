@@ -1,0 +1,232 @@
+"""The updater: a thread of ps/0 that makes the updates of `ps-sync`.
+
+It lives in a server, not in the chief: when the chief dies, updates of the others can go on (backup tasks), and when
+the servers die, nothing of the updater is left either. Its session spans the servers alone.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from statistics import median
+from typing import Any
+
+import tensorflow as tf
+
+from headway.engines.tensorflow import ports, server, step
+from headway.engines.tensorflow.assignment import Assignment
+from headway.engines.tensorflow.barrier import (
+    Action,
+    Admit,
+    Barrier,
+    Discard,
+    Drain,
+    Forget,
+    Message,
+    Reply,
+    Update,
+)
+from headway.engines.tensorflow.exchange import MESSAGE, REPLY, Exchange, taken
+from headway.engines.tensorflow.optimizers import Optimizer
+from headway.engines.tensorflow.placement import place
+from headway.engines.tensorflow.problem import Problem
+from headway.engines.tensorflow.state import State, declared
+from headway.engines.tensorflow.strategies.graph import GONE, in_one_line
+from headway.engines.tensorflow.strategies.ps_sync import expected_examples
+from headway.engines.tensorflow.strategies.servers import devices
+from headway.errors import HeadwayError
+from headway.spec.cluster import Task
+from headway.workloads.base import Average
+
+v1 = tf.compat.v1
+POLL_SECONDS = 0.2
+BLOCKED_SECONDS = 5.0  # an update that waits longer than this, and than BLOCKED_UPDATES of them take, is blocked
+BLOCKED_UPDATES = 3
+GRACE_SECONDS = 10.0  # for the launcher to end this server when another one is gone
+
+
+class Updater:
+    def __init__(self, assignment: Assignment, target: str) -> None:
+        v1.disable_control_flow_v2()
+        self._assignment = assignment
+        self._job = assignment.job
+        self._tasks = self._job.cluster.training_tasks()
+        self._target = target
+        sizes = [self._job.batch_size_of(task) for task in self._tasks]
+        self._barrier = Barrier(sizes, self._job.strategy.aggregate or len(sizes))
+        self._expected_examples = expected_examples(self._job)
+        self._arrived_at: list[float] = []
+        self._intervals: deque[float] = deque(maxlen=101)
+        self._updated_at: float | None = None
+        self._is_blocked = False
+        self._updates: dict[tuple[int, bool], Any] = {}
+        self._optimizer = Optimizer(self._job.workload.optimizer)
+
+    def run(self) -> None:
+        """Until the servers are ended. Raises when that cannot go on."""
+        self._build()
+        self._connect()
+        threading.Thread(target=self._watch, name="watch", daemon=True).start()
+        hear = self._session.make_callable(self._hear)
+        try:
+            while True:
+                kind, task, number = hear().tolist()
+                for action in self._barrier.hear(Message(kind), task, number):
+                    self._do(action)
+        except GONE as error:
+            # Another server is gone; the launcher ends them all.
+            print(f"updater: {in_one_line(error)}", flush=True)
+            time.sleep(GRACE_SECONDS)
+            raise
+
+    def _build(self) -> None:
+        variables = declared(Problem(self._job))
+        servers = devices(self._assignment)
+        parts = place(variables, len(servers), self._job.strategy.placement)
+        self._graph = tf.Graph()
+        with self._graph.as_default(), tf.device(servers[0]):
+            self._state = State(variables, parts, self._optimizer, servers)
+            self._ready = self._state.ready()
+            self._exchange = exchange = Exchange(self._state, servers, len(self._tasks), self._job.strategy.transfer)
+            self._hear = exchange.arrivals.dequeue()
+            self._message = v1.placeholder(tf.int64, [MESSAGE])
+            self._say = exchange.arrivals.enqueue(self._message)
+            self._reply = v1.placeholder(tf.int64, [REPLY])
+            self._replies = [each.enqueue(self._reply) for each in exchange.replies]
+            self._admit = [
+                tf.group(
+                    *(admitted.enqueue(taken(own)) for own, admitted in zip(of_task, exchange.admitted, strict=True))
+                )
+                for of_task in exchange.gradients
+            ]
+            self._discard = [[tf.group(*taken(own)) for own in of_task] for of_task in exchange.gradients]
+            self._sizes = [[own.size() for own in of_task] for of_task in exchange.gradients]
+            self._forget = tf.group(*(tensor for each in exchange.admitted for tensor in taken(each)))
+
+    def _connect(self) -> None:
+        """Wait for the other servers and for the chief to fill the variables."""
+        addresses = self._assignment.addresses["ps"]
+        while not all(ports.answers(address) for address in addresses):
+            self._assignment.control.wait(POLL_SECONDS)
+        config = server.config(self._assignment)
+        config.device_filters.append("/job:ps")
+        self._session = v1.Session(self._target, graph=self._graph, config=config)
+        while not self._session.run(self._ready):
+            time.sleep(POLL_SECONDS)
+        step_now, generation = self._session.run([self._state.global_step, self._state.generation])
+        self._barrier.step, self._generation = int(step_now), int(generation)
+
+    def _do(self, action: Action) -> None:
+        run = self._session.run
+        match action:
+            case Admit(task):
+                self._arrived_at.append(time.monotonic())
+                run(self._admit[task])
+            case Discard(task):
+                run(self._discard[task])
+            case Drain(task):
+                for discard, size in zip(self._discard[task], run(self._sizes[task]), strict=True):
+                    for _ in range(size):
+                        run(discard)
+            case Forget(count):
+                self._arrived_at = []
+                for _ in range(count):
+                    run(self._forget)
+            case Update():
+                self._make_update(action)
+            case Reply(task, answer, step_now, echo):
+                run(self._replies[task], {self._reply: [step_now, answer, echo]})
+
+    def _make_update(self, update: Update) -> None:
+        kind = (len(update.tasks), update.examples != self._expected_examples)
+        if kind not in self._updates:
+            self._updates[kind] = self._build_update(*kind)
+        counted = self._updates[kind](self._expected_examples / update.examples)
+        if counted != self._barrier.step:
+            raise HeadwayError(
+                f"step {counted} was counted where {self._barrier.step} is due: another updater is at work"
+            )
+        now, arrivals = time.monotonic(), self._arrived_at
+        if self._updated_at is not None:
+            self._intervals.append(now - self._updated_at)
+        waited, self._updated_at, self._arrived_at = now - arrivals[0], now, []
+        self._assignment.event(
+            "update",
+            later=True,
+            step=self._barrier.step,
+            generation=self._generation,
+            tasks=self._names(update.tasks),
+            examples=update.examples,
+            dropped=self._names(update.dropped),
+            spread=arrivals[-1] - arrivals[0],
+        )
+        if self._is_blocked:
+            self._is_blocked = False
+            self._assignment.event("unblocked", step=self._barrier.step, seconds=waited)
+
+    def _build_update(self, count: int, is_scaled: bool) -> Any:
+        """A callable that applies `count` admitted gradients and gives the global step. Tasks have weighted their
+        gradients already, so that their sum is the mean; only where an update has not the expected number of examples
+        is the sum scaled, by the factor that the callable takes."""
+        state, exchange = self._state, self._exchange
+        with self._graph.as_default(), tf.device(exchange.devices[0]):
+            factor = v1.placeholder(tf.float32, [])
+
+            def total(parts: list[Any]) -> Any:
+                added = parts[0] if len(parts) == 1 else tf.add_n(parts)
+                return added * factor if is_scaled else added
+
+            wire = step.Wire(state, exchange.devices[0], self._job.strategy.transfer)
+            gradients: list[tuple[Any, Any]] = []
+            averages: list[Average] = []
+            for server_number, admitted in zip(exchange.used, exchange.admitted, strict=True):
+                pieces, moving = exchange.pieces[server_number], exchange.averages[server_number]
+                with tf.device(exchange.devices[server_number]):
+                    elements = [taken(admitted) for _ in range(count)]
+                    for place_in_element, piece in enumerate(pieces):
+                        parts = [wire.received(piece, element[place_in_element]) for element in elements]
+                        gradients.append((piece, total(parts)))
+                    for place_in_element, each in enumerate(moving, start=len(pieces)):
+                        said = total([element[place_in_element] for element in elements])
+                        averages.append(Average(each.name, said, each.momentum or 0.0))
+            clipped = self._optimizer.clipped([gradient for _, gradient in gradients])
+            pairs = list(zip([piece for piece, _ in gradients], clipped, strict=True))
+            before = tf.raw_ops.ReadVariableOp(resource=state.global_step.handle, dtype=tf.int64)
+            pushed = step.update(self._optimizer, state, pairs, averages, before)
+            counted = step.count(state, [*pushed, before]) + 1
+        return self._session.make_callable(counted, [factor])
+
+    def _names(self, tasks: tuple[int, ...]) -> list[str]:
+        return [str(self._tasks[task]) for task in tasks]
+
+    # --- beside the updates ----------------------------------------------------------------------------------
+    def _watch(self) -> None:
+        """Say who keeps everybody waiting, and hand on what the launcher says."""
+        while True:
+            try:
+                self._take(self._assignment.control.others.get(timeout=POLL_SECONDS))
+            except queue.Empty:
+                self._look()
+            except tf.errors.OpError:
+                return  # the updater itself gets the same error
+
+    def _take(self, message: dict[str, Any]) -> None:
+        say = {"leave": Message.LEFT, "close": Message.CLOSED}.get(str(message.get("do")))
+        if say is None:
+            return
+        task = self._tasks.index(Task.parse(message["task"])) if say == Message.LEFT else 0
+        self._session.run(self._say, {self._message: [say, task, 0]})
+
+    def _look(self) -> None:
+        arrived, missing = self._arrived_at[:1], self._barrier.missing
+        if self._is_blocked or not arrived or not self._barrier.admitted:
+            return
+        waited = time.monotonic() - arrived[0]
+        usual = median(self._intervals) if self._intervals else 0.0
+        if waited > max(BLOCKED_SECONDS, BLOCKED_UPDATES * usual):
+            self._is_blocked = True
+            self._assignment.event(
+                "blocked", step=self._barrier.step, missing=self._names(tuple(missing)), seconds=waited
+            )
