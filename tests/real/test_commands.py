@@ -102,7 +102,7 @@ def test_the_python_api_and_sql_agree(root: Path) -> None:
 def test_both_tasks_share_the_work_and_staleness_is_counted(root: Path) -> None:
     summary = api.load("mnist", root).summary()
     assert all(task["share"] >= 0.25 for task in summary["tasks"]), summary["tasks"]
-    assert summary["staleness"]["updates"] == sum(task["updates"] for task in summary["tasks"])
+    assert summary["staleness"]["gradients"] == sum(task["gradients"] for task in summary["tasks"])
     assert summary["staleness"]["max"] >= 1
 
 

@@ -29,19 +29,15 @@ from headway.spec.load import parse_job
 CHIEF, WORKER = Task("chief", 0), Task("worker", 0)
 
 
-def new_run(root: Path, name: str = "a-run") -> RunFolder:
-    return create_run(
-        parse_job(
-            {
-                "name": name,
-                "workload": {"model": "softmax", "dataset": "synthetic", "stop": {"steps": 8}},
-                "strategy": "ps-async",
-                "cluster": {"chief": 1, "worker": 1, "ps": 1},
-                "expose": "cluster",
-            }
-        ),
-        root,
-    )
+def new_run(root: Path, name: str = "a-run", **settings: Any) -> RunFolder:
+    job = {
+        "name": name,
+        "workload": {"model": "softmax", "dataset": "synthetic", "stop": {"steps": 8}},
+        "strategy": "ps-async",
+        "cluster": {"chief": 1, "worker": 1, "ps": 1},
+        "expose": "cluster",
+    }
+    return create_run(parse_job({**job, **settings}), root)
 
 
 def row(t: float, step: int, **fields: Any) -> dict[str, Any]:
@@ -59,6 +55,8 @@ def row(t: float, step: int, **fields: Any) -> dict[str, Any]:
         "staleness": [0],
         "examples": 100,
         "warmup": False,
+        "accepted": 1,
+        "penalty": None,
         **fields,
     }
 
@@ -275,19 +273,28 @@ def test_the_figures_are_those_computed_by_hand(trained: RunFolder) -> None:
     summary = Run(trained).summary()
     # The window begins at 101 (the worker's first step after warm-up) and ends at 102.5; five steps lie in it.
     assert summary["steps_per_s"] == pytest.approx(5 / 1.5)
+    assert summary["task_steps_per_s"] == summary["steps_per_s"]
     assert summary["examples_per_s"] == pytest.approx(500 / 1.5)
+    assert (summary["effective_batch"], summary["dropped"], summary["spread"], summary["penalty"]) == (
+        100,
+        0,
+        None,
+        None,
+    )
     assert summary["steps"] == 9
     assert summary["asked_steps"] == 8
     assert summary["accuracy"] == 0.75
     assert summary["seconds"] == 6.0
     assert summary["training_seconds"] == pytest.approx(3.0)
     chief, worker = summary["tasks"]
-    assert (chief["updates"], worker["updates"]) == (5, 4)
+    assert (chief["gradients"], worker["gradients"]) == (5, 4)
+    assert (chief["examples"], worker["examples"]) == (500, 400)
     assert chief["share"] == pytest.approx(5 / 9)
     assert chief["step_seconds"] == 0.5
     assert chief["input_share"] == pytest.approx(0.2)
     assert summary["staleness"]["histogram"] == {"0": 8, "2": 1}
     assert summary["staleness"]["max"] == 2
+    assert summary["staleness"]["gradients"] == 9
 
 
 def test_the_time_between_two_launches_is_nobodys(tmp_path: Path) -> None:

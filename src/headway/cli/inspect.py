@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import subprocess
 import sys
 import time
@@ -26,7 +28,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def runs(root: Root = None, output: Output = Format.text) -> None:
-    """Every run, oldest first, with its figures."""
+    """Every run, oldest first, with its main figures (all of them: -o json)."""
     from headway.record.run import load_all
     from headway.record.seal import result
 
@@ -43,25 +45,30 @@ def runs(root: Root = None, output: Output = Format.text) -> None:
         print(f"no runs in {root_of(root)} yet; try: headway run examples/mnist-async.yaml")
         return
     print_table(
-        ["run", "state", "strategy", "tasks", "ps", "steps", "steps/s", "examples/s", "accuracy", "loss", "seconds"],
+        ["run", "state", "strategy", "tasks", "steps", "steps/s", "examples/s", "accuracy"],
         [
             [
                 one["run"],
                 one["state"],
                 one["strategy"],
-                one["num_training_tasks"],
-                one["num_ps"],
+                f"{one['num_training_tasks']}" + (f"+{one['num_ps']} ps" if one["num_ps"] else ""),
                 f"{one['steps']:,}",
                 number(one["steps_per_s"]),
                 number(one["examples_per_s"], 4),
-                f"{one['accuracy']:.4f}" if one["accuracy"] is not None else "-",
-                number(one["loss"]),
-                number(one["seconds"]),
+                _quality(one),
             ]
             for one in figures
         ],
-        right=["tasks", "ps", "steps", "steps/s", "examples/s", "accuracy", "loss", "seconds"],
+        right=["steps", "steps/s", "examples/s", "accuracy"],
     )
+
+
+def _quality(figures: dict[str, Any]) -> str:
+    """The accuracy; the loss where there is none, and where it says that training diverged."""
+    accuracy, loss = figures["accuracy"], figures["loss"]
+    if loss is not None and (accuracy is None or not math.isfinite(loss)):
+        return f"loss {number(loss)}"
+    return "-" if accuracy is None else f"{accuracy:.4f}"
 
 
 def show(run: RunName, root: Root = None, output: Output = Format.text) -> None:
@@ -70,7 +77,8 @@ def show(run: RunName, root: Root = None, output: Output = Format.text) -> None:
     Its figures, tasks, evaluations, what happened, what was chosen and why, and where it ran.
     """
     from headway.cli.live import note_text
-    from headway.cli.summary import headline, summary_lines
+    from headway.cli.summary import headline, server_rows, summary_lines
+    from headway.record.folder import LAUNCHER
     from headway.record.run import load
     from headway.record.seal import result
 
@@ -93,11 +101,18 @@ def show(run: RunName, root: Root = None, output: Output = Format.text) -> None:
         print(f"  {what:<26} {figure}")
     if figures["staleness"]:
         shares = {
-            key: value / figures["staleness"]["updates"] for key, value in figures["staleness"]["histogram"].items()
+            key: value / figures["staleness"]["gradients"] for key, value in figures["staleness"]["histogram"].items()
         }
         print("\nstaleness (updates by others between pull and push)")
         for key, share in list(shares.items())[:12]:
             print(f"  {key:>4}  {share:6.1%}  {'█' * round(40 * share)}")
+    if figures["servers"]:
+        print("\nvariables (optimizer slots included)")
+        print_table(
+            ["  server", "bytes", "share", "variables", "largest"],
+            server_rows(figures["servers"]),
+            right=["bytes", "share", "variables"],
+        )
     if evaluations:
         print("\nevaluations")
         print_table(
@@ -107,9 +122,8 @@ def show(run: RunName, root: Root = None, output: Output = Format.text) -> None:
                 for one in evaluations
             ],
         )
-    import json
-
-    notable = [(event, text) for event in events if (text := note_text(event["kind"], json.loads(event["data"])))]
+    notes = [event for event in events if event["task"] == LAUNCHER]
+    notable = [(event, text) for event in notes if (text := note_text(event["kind"], json.loads(event["data"])))]
     if notable:
         print("\nwhat happened")
         for event, text in notable:
@@ -166,7 +180,9 @@ def _new_lines(path: Path, offsets: dict[Path, int], whole_only: bool) -> list[s
 
 
 def query(
-    sql: Annotated[str, typer.Argument(help="SQL over the tables runs, steps, evaluations, checkpoints, events.")],
+    sql: Annotated[
+        str, typer.Argument(help="SQL over the tables runs, steps, updates, evaluations, checkpoints, events.")
+    ],
     run: Annotated[list[str] | None, typer.Option("--run", help="Only these runs. [default: all]")] = None,
     root: Root = None,
     output: Output = Format.text,

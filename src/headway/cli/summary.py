@@ -27,6 +27,20 @@ def staleness_line(staleness: dict[str, Any] | None) -> str | None:
     return f"mean {staleness['mean']:.2f}, p95 {staleness['p95']}, max {staleness['max']} updates behind"
 
 
+def strategy_line(figures: dict[str, Any]) -> str:
+    """Such as `ps-sync, 2 of 3 gradients per update, partitioned over 2 servers`."""
+    parts = [figures["strategy"]]
+    if figures["aggregate"]:
+        parts.append(f"{figures['aggregate']} of {figures['num_training_tasks']} gradients per update")
+    if figures["pull_ahead"]:
+        parts.append(f"pulls {figures['pull_ahead']} step ahead")
+    if figures["placement"] and figures["num_ps"] > 1:
+        parts.append(f"{figures['placement'].replace('_', ' ')} over {figures['num_ps']} servers")
+    if figures["transfer"] not in (None, "float32"):
+        parts.append(f"{figures['transfer']} on the wire")
+    return ", ".join(parts)
+
+
 def summary_lines(figures: dict[str, Any], run: Run) -> list[tuple[str, str]]:
     """(what, figure) for everything that is known."""
     asked = figures["asked_steps"]
@@ -36,24 +50,65 @@ def summary_lines(figures: dict[str, Any], run: Run) -> list[tuple[str, str]]:
         lines.append(("accuracy on the test set", f"{figures['accuracy']:.4f}   (loss {number(figures['loss'])})"))
     elif figures["loss"] is not None:
         lines.append(("loss on the test set", number(figures["loss"], 4)))
+    if figures["train_loss"] is not None:
+        decay = f" of the data, {number(figures['penalty'])} of weight decay" if figures["penalty"] is not None else ""
+        lines.append(("training loss at the end", f"{number(figures['train_loss'])}{decay}"))
+    lines.append(("strategy", strategy_line(figures)))
     lines.append(("global steps", f"{steps} in {format_seconds(figures['training_seconds'])} of training"))
     if figures["steps_per_s"] is not None:
-        rate = f"{number(figures['steps_per_s'])} steps/s, {number(figures['examples_per_s'], 4)} examples/s"
+        own = figures["task_steps_per_s"]
+        together = f" ({number(own)} of all tasks together)" if own != figures["steps_per_s"] else ""
+        rate = f"{number(figures['steps_per_s'])} steps/s{together}, {number(figures['examples_per_s'], 4)} examples/s"
         lines.append(("rate after warm-up", rate))
+    if figures["effective_batch"] not in (None, figures["batch_size"]) or figures["dropped"]:
+        lines.append(("effective batch", batch_line(figures)))
     for task in figures["tasks"]:
         step = format_seconds(task["step_seconds"])
+        late = f", {task['dropped']:,} dropped" if task["dropped"] else ""
         again = f", {task['attempts'] - 1} restarts" if task["attempts"] > 1 else ""
-        lines.append((f"  {task['task']}", f"{task['updates']:,} updates ({task['share']:.0%}), {step} a step{again}"))
+        given = f"{task['gradients']:,} gradients ({task['share']:.0%})"
+        lines.append((f"  {task['task']}", f"{given}{late}, {step} a step{again}"))
     if line := staleness_line(figures["staleness"]):
         lines.append(("staleness", line))
-    for server in figures["servers"] if figures["num_ps"] else ():
-        lines.append((f"  {server['task']}", f"{format_bytes(server['bytes'])} of variables"))
+    if spread := figures["spread"]:
+        between = f"median {format_seconds(spread['median'])}, p95 {format_seconds(spread['p95'])}"
+        lines.append(("spread of arrivals", f"{between} from an update's first gradient to its last"))
+    if figures["strategy"] == "allreduce" and (size := figures["variable_bytes"]) is not None:
+        lines.append(("variables", f"every training task holds all variables, {format_bytes(size)}"))
+    for server in figures["servers"]:
+        lines.append((f"  {server['task']}", f"{format_bytes(server['bytes'])} of variables ({server['share']:.0%})"))
     if figures["rollbacks"]:
         lines.append(("rollbacks", f"{figures['rollbacks']}, {figures['steps_lost']} steps lost"))
     if run.folder.model.is_dir():
         lines.append(("model", shown_path(str(run.folder.model))))
     lines.append(("run folder", shown_path(figures["path"])))
     return lines
+
+
+def batch_line(figures: dict[str, Any]) -> str:
+    least, most = figures["effective_batch_min"], figures["effective_batch_max"]
+    between = f" ({least:,} to {most:,})" if least != most else ""
+    dropped = f"; {figures['dropped']:,} gradients dropped" if figures["dropped"] else ""
+    return f"{number(figures['effective_batch'], 4)} examples an update{between}{dropped}"
+
+
+def server_rows(servers: list[dict[str, Any]]) -> list[list[Any]]:
+    """For each server: its name, bytes, share, number of variables (or parts of them), and the largest of these."""
+
+    def text(variable: dict[str, Any]) -> str:
+        part = f"[{variable['part']}]" if variable["part"] else ""
+        return f"{variable['name']}{part} {format_bytes(variable['bytes'])}"
+
+    return [
+        [
+            f"  {server['task']}",
+            format_bytes(server["bytes"]),
+            f"{server['share']:.1%}",
+            server["variables"],
+            ", ".join(text(variable) for variable in server["largest"]),
+        ]
+        for server in servers
+    ]
 
 
 def headline(figures: dict[str, Any]) -> str:

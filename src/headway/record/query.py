@@ -9,13 +9,17 @@ from typing import Any
 from headway.errors import HeadwayError
 from headway.record.run import Run
 from headway.record.seal import result
-from headway.record.tables import TABLES, quoted, select_table
+from headway.record.tables import TABLES, no_rows, quoted, select_table
 
 RUN_COLUMNS = {
     "run": "VARCHAR",
     "name": "VARCHAR",
     "state": "VARCHAR",
     "strategy": "VARCHAR",
+    "aggregate": "INTEGER",
+    "placement": "VARCHAR",
+    "pull_ahead": "INTEGER",
+    "transfer": "VARCHAR",
     "model": "VARCHAR",
     "dataset": "VARCHAR",
     "batch_size": "INTEGER",
@@ -24,11 +28,19 @@ RUN_COLUMNS = {
     "asked_steps": "BIGINT",
     "steps": "BIGINT",
     "steps_per_s": "DOUBLE",
+    "task_steps_per_s": "DOUBLE",
     "examples_per_s": "DOUBLE",
+    "effective_batch": "DOUBLE",
+    "effective_batch_min": "BIGINT",
+    "effective_batch_max": "BIGINT",
+    "dropped": "BIGINT",
     "accuracy": "DOUBLE",
     "loss": "DOUBLE",
+    "train_loss": "DOUBLE",
+    "penalty": "DOUBLE",
     "seconds": "DOUBLE",
     "training_seconds": "DOUBLE",
+    "variable_bytes": "BIGINT",
     "restarts": "INTEGER",
     "rollbacks": "INTEGER",
     "steps_lost": "BIGINT",
@@ -42,14 +54,13 @@ def query(sql: str, runs: Sequence[Run]) -> tuple[list[str], list[tuple[Any, ...
     import duckdb
 
     with duckdb.connect() as connection:
-        for table, (_, columns) in TABLES.items():
-            names = ", ".join(["task", *columns, *(["data"] if table == "events" else [])])
+        for table in TABLES:
             parts = [
-                f"select {quoted(run.name)} as run, {names} from ({select_table(run.folder, table, connection)})"
+                f"select {quoted(run.name)} as run, * from ({select_table(run.folder, table, connection)})"
                 for run in runs
             ]
-            empty = f"select null::varchar as run, {', '.join(f'null as {name}' for name in names.split(', '))} limit 0"
-            connection.execute(f"create temp view {table} as {' union all by name '.join(parts) or empty}")
+            rows = " union all ".join(parts) or f"select ''::varchar as run, * from {no_rows(table)}"
+            connection.execute(f"create temp view {table} as {rows}")
         connection.execute(f"create table runs ({', '.join(f'{name} {kind}' for name, kind in RUN_COLUMNS.items())})")
         for run in runs:
             figures = result(run)

@@ -10,6 +10,7 @@ from typing import Any
 from headway.record.files import to_json, write_atomically
 from headway.record.folder import ENDED, FORMAT, RunFolder
 from headway.record.run import Run
+from headway.record.summary import FIGURES
 from headway.record.tables import is_sealed, mark_sealed, write_tables
 
 
@@ -17,14 +18,16 @@ def seal(folder: RunFolder) -> None:
     (folder.tables / "sealed.json").unlink(missing_ok=True)  # of an earlier launch
     sizes = write_tables(folder)
     summary = Run(folder).summary()
-    write_atomically(folder.path / "result.json", to_json({"format": FORMAT, **summary}, indent=1))
+    write_atomically(folder.path / "result.json", to_json({"format": FORMAT, "figures": FIGURES, **summary}, indent=1))
     mark_sealed(folder, sizes)
 
 
 def result(run: Run) -> dict[str, Any]:
-    """The summary: as it was sealed, or computed now for a run that is alive or was broken off."""
+    """The summary: as it was sealed, or computed now, for a run that is alive or was broken off, or where the stored
+    figures are of another kind than today's."""
     facts = run.facts
     if facts["state"] in ENDED and is_sealed(run.folder) and (run.path / "result.json").exists():
         stored = run.folder.read(run.path / "result.json")
-        return {key: value for key, value in stored.items() if key != "format"} | {"path": str(run.path)}
+        if stored.pop("figures", None) == FIGURES:
+            return {key: value for key, value in stored.items() if key != "format"} | {"path": str(run.path)}
     return run.summary()

@@ -1,7 +1,7 @@
 """What came out of a run, computed from its raw samples.
 
-Rates count updates that were really made. Their window begins when every training task has left its warm-up for
-the first time and ends with the last step, pauses for evaluation included: it is what a user of the cluster gets.
+Rates count what was really done. Their window begins when every training task has left its warm-up for the first time
+and ends with the last step, pauses for evaluation included: it is what a user of the cluster gets.
 """
 
 from __future__ import annotations
@@ -17,8 +17,31 @@ if TYPE_CHECKING:
 
     from headway.record.run import Run
 
+FIGURES = 2  # to be raised when a figure gets another name or meaning: results that were stored before are made again
+NUM_LARGEST = 3  # variables that are named for each server
+# Settings of a strategy, and the kinds for which they mean something.
+SETTINGS = {
+    "aggregate": ("ps-sync",),
+    "placement": ("ps-async", "ps-sync"),
+    "pull_ahead": ("ps-async",),
+    "transfer": ("ps-async", "ps-sync", "allreduce"),
+}
+# Updates of the variables: when, how many that are alike, and the examples in one of them. Each gradient is an update
+# of its own, unless the strategy joins those of several tasks. All-reduce takes a gradient of every task or makes no
+# step at all, so a step counts whole also where a killed task could not write its row any more.
+EACH_GRADIENT = "select t, accepted as updates, examples // num_steps as examples from steps"
+SHARED = {
+    "ps-sync": "select t, 1 as updates, examples from updates",
+    "allreduce": """
+        with parts as (select generation, unnest(range(step - num_steps + 1, step + 1)) as step, task, t,
+                              examples // num_steps as examples from steps)
+        select max(t) as t, 1 as updates,
+               if(count(distinct task) = $tasks, sum(examples), max(sum(examples)) over ()) as examples
+        from parts group by generation, step""",
+}
 TASKS = """
-select task, sum(num_steps) as updates, sum(examples) as examples, count(distinct attempt) as attempts,
+select task, sum(accepted) as gradients, sum(num_steps - accepted) as dropped,
+       sum(examples // num_steps * accepted) as examples, count(distinct attempt) as attempts,
        median(seconds / num_steps) filter (not warmup) as step_seconds,
        quantile_cont(seconds / num_steps, 0.95) filter (not warmup) as step_seconds_p95,
        sum(input_seconds) filter (not warmup)
@@ -26,21 +49,25 @@ select task, sum(num_steps) as updates, sum(examples) as examples, count(distinc
        sum(num_steps) filter (not warmup) / sum(seconds) filter (not warmup) as steps_per_s
 from steps group by task order by task
 """
-# A resumed run has a window for each launch: the time between them is nobody's.
+# A resumed run has a window for each launch: the time between them is nobody's. What ends in a window counts.
 RATES = """
 with warm as (select launch, task, min(t - seconds) as since from steps where not warmup group by launch, task),
-     span as (select launch, max(since) as first from warm group by launch),
-     part as (select launch, sum(num_steps) as updates, sum(examples) as examples, max(t) - any_value(first) as seconds
-              from steps join span using (launch) where t - seconds >= first - 1e-6 group by launch)
-select sum(updates) / sum(seconds), sum(examples) / sum(seconds) from part
+     begun as (select launch, max(since) as first from warm group by launch),
+     span as (select launch, first, max(t) as last from steps join begun using (launch) group by launch, first),
+     joint as (select sum(updates) as updates, sum(updates * examples) as examples
+               from made join span using (launch) where t > first + 1e-6 and t <= last),
+     own as (select sum(num_steps) as steps from steps join span using (launch) where t > first + 1e-6)
+select updates / seconds, steps / seconds, examples / seconds
+from joint, own, (select sum(last - first) as seconds from span)
 """
+BATCH = "select sum(updates * examples) / sum(updates), min(examples), max(examples) from made where updates > 0"
 TRAINING_SECONDS = """
 select sum(seconds) from (select max(t) - min(t - seconds) as seconds from steps group by launch)
 """
 IS_LAST_WORD = "kind = 'finished' and t >= coalesce((select max(t) from steps), 0)"
 STALENESS = """
-with updates as (select unnest(staleness) as s from steps)
-select count(s), avg(s), median(s), quantile_disc(s, 0.95), max(s) from updates
+with gradients as (select unnest(staleness) as s from steps)
+select count(s), avg(s), median(s), quantile_disc(s, 0.95), max(s) from gradients
 """
 
 
@@ -49,39 +76,42 @@ def summarize(run: Run) -> dict[str, Any]:
 
     with duckdb.connect() as connection:
         facts, job = run.facts, run.job
-        starts = [launch["started"] for launch in facts["launches"]]
-        for table in ("steps", "evaluations", "events"):
-            connection.execute(f"create temp view {table}_ as {select_table(run.folder, table, connection)}")
-        launch = f"len(list_filter({starts}::double[], lambda started: started <= t))"
-        connection.execute(f"create temp view steps as select *, {launch} as launch from steps_")
-        connection.execute("create temp view evaluations as from evaluations_")
-        connection.execute("create temp view events as from events_")
-        workload, cluster = job["workload"], job["cluster"]
+        workload, cluster, strategy = job["workload"], job["cluster"], job["strategy"]
         counts = {role: cluster[role]["count"] for role in ROLES}
-        steps = reached_steps(connection)
-        training = _one(connection, TRAINING_SECONDS)[0]
-        rates = _one(connection, RATES)
+        num_training_tasks = counts["chief"] + counts["worker"]
+        made = SHARED.get(strategy["kind"], EACH_GRADIENT).replace("$tasks", str(num_training_tasks))
+        _make_views(connection, run, made)
+        steps_per_s, task_steps_per_s, examples_per_s = _one(connection, RATES)
+        batch, batch_min, batch_max = _one(connection, BATCH)
+        tasks = _tasks(connection)
         return {
             "run": run.name,
             "name": facts["name"],
             "state": facts["state"],
             "reason": facts.get("reason"),
-            "strategy": job["strategy"]["kind"],
+            "strategy": strategy["kind"],
+            **{name: strategy.get(name) if strategy["kind"] in kinds else None for name, kinds in SETTINGS.items()},
             "model": workload["model"]["name"],
             "dataset": workload["dataset"]["name"],
             "batch_size": workload["batch_size"],
-            "num_training_tasks": counts["chief"] + counts["worker"],
+            "num_training_tasks": num_training_tasks,
             "num_ps": counts["ps"],
             "asked_steps": workload["stop"].get("steps"),
-            "steps": steps,
-            "steps_per_s": rates[0],
-            "examples_per_s": rates[1],
+            "steps": reached_steps(connection),
+            "steps_per_s": steps_per_s,
+            "task_steps_per_s": task_steps_per_s,
+            "examples_per_s": examples_per_s,
+            "effective_batch": batch,
+            "effective_batch_min": batch_min,
+            "effective_batch_max": batch_max,
+            "dropped": sum(task["dropped"] for task in tasks),
             **_quality(connection),
             "seconds": _seconds(facts),
-            "training_seconds": training,
+            "training_seconds": _one(connection, TRAINING_SECONDS)[0],
             "staleness": _staleness(connection),
-            "tasks": _tasks(connection),
-            "servers": _servers(connection),
+            "spread": _spread(connection),
+            "tasks": tasks,
+            **_variables(connection, counts["ps"]),
             "restarts": _count(connection, "restarting"),
             "rollbacks": _count(connection, "rollback"),
             "steps_lost": _one(
@@ -93,6 +123,18 @@ def summarize(run: Run) -> dict[str, Any]:
         }
 
 
+def _make_views(connection: duckdb.DuckDBPyConnection, run: Run, made: str) -> None:
+    """The run's tables, and `made`: the updates of its variables. Steps and updates know the launch they belong to."""
+    starts = [launch["started"] for launch in run.facts["launches"]]
+    launch = f"len(list_filter({starts}::double[], lambda started: started <= t)) as launch"
+    for table in ("steps", "updates", "evaluations", "events"):
+        rows = select_table(run.folder, table, connection)
+        if table == "steps":  # before there was `accepted`, every gradient entered an update
+            rows = f"select * replace (coalesce(accepted, num_steps) as accepted), {launch} from ({rows})"
+        connection.execute(f"create temp view {table} as {rows}")
+    connection.execute(f"create temp view made as select *, {launch} from ({made})")
+
+
 def reached_steps(connection: duckdb.DuckDBPyConnection) -> int:
     """The global step at the end: the chief's last word, else the newest generation's highest step."""
     last = _one(
@@ -102,14 +144,14 @@ def reached_steps(connection: duckdb.DuckDBPyConnection) -> int:
     if last is None:
         last = _one(
             connection,
-            "select max(step) from steps"
-            " where coalesce(generation, 0) = (select max(coalesce(generation, 0)) from steps)",
+            "with every as (select generation, step from steps union all select generation, step from updates)"
+            " select arg_max(step, (coalesce(generation, 0), step)) from every",
         )[0]
     return int(last or 0)
 
 
 def _quality(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
-    """Accuracy and loss on the whole test set, and the mean training loss at the end.
+    """Accuracy and loss on the whole test set, and the mean training loss at the end, weight decay apart.
 
     The chief's last word is about the exported model; before that, the last evaluation counts. (An evaluator that lags
     behind may evaluate an older checkpoint after the chief's last word.)
@@ -119,9 +161,9 @@ def _quality(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
         "select (data->>'$.accuracy')::double, (data->>'$.loss')::double, (data->>'$.step')::bigint from events"
         f" where {IS_LAST_WORD} order by t desc limit 1",
     ) or _one(connection, "select accuracy, loss, step from evaluations order by t desc limit 1")
-    train = _one(connection, "select avg(loss) from (select loss from steps order by t desc limit 50)")[0]
+    train, penalty = _one(connection, "select avg(loss), avg(penalty) from (from steps order by t desc limit 50)")
     accuracy, loss, step = last or (None, None, None)
-    return {"accuracy": accuracy, "loss": loss, "evaluated_step": step, "train_loss": train}
+    return {"accuracy": accuracy, "loss": loss, "evaluated_step": step, "train_loss": train, "penalty": penalty}
 
 
 def _staleness(connection: duckdb.DuckDBPyConnection) -> dict[str, Any] | None:
@@ -132,7 +174,7 @@ def _staleness(connection: duckdb.DuckDBPyConnection) -> dict[str, Any] | None:
         "select s, count(*) from (select unnest(staleness) as s from steps) where s is not null group by s order by s"
     ).fetchall()
     return {
-        "updates": count,
+        "gradients": count,
         "mean": mean,
         "median": middle,
         "p95": p95,
@@ -141,21 +183,35 @@ def _staleness(connection: duckdb.DuckDBPyConnection) -> dict[str, Any] | None:
     }
 
 
+def _spread(connection: duckdb.DuckDBPyConnection) -> dict[str, float] | None:
+    """Seconds between the first and the last gradient of an update; None where nobody waits for gradients."""
+    middle, p95 = _one(connection, "select median(spread), quantile_cont(spread, 0.95) from updates")
+    return None if middle is None else {"median": middle, "p95": p95}
+
+
 def _tasks(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
     cursor = connection.execute(TASKS)
     columns = [column[0] for column in cursor.description or ()]
     rows = [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
-    total = sum(row["updates"] for row in rows)
-    return [{**row, "updates": int(row["updates"]), "share": row["updates"] / total} for row in rows]
+    total = sum(row["gradients"] for row in rows)
+    return [{**row, "share": row["gradients"] / total if total else 0.0} for row in rows]
 
 
-def _servers(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
-    """The bytes of variables on each server, as the chief placed them."""
+def _variables(connection: duckdb.DuckDBPyConnection, num_ps: int) -> dict[str, Any]:
+    """The bytes of one copy of all variables, and what of them the chief placed on each server."""
     last = _one(connection, "select data from events where kind = 'variables' order by t desc limit 1")
-    sizes: dict[str, int] = {}
-    for variable in json.loads(last[0])["placement"] if last else ():
-        sizes[variable["device"]] = sizes.get(variable["device"], 0) + variable["bytes"]
-    return [{"task": device, "bytes": size} for device, size in sorted(sizes.items())]
+    if not last:
+        return {"variable_bytes": None, "servers": []}
+    placement = sorted(json.loads(last[0])["placement"], key=lambda variable: -variable["bytes"])
+    total = sum(variable["bytes"] for variable in placement)
+    servers = []
+    for server in (f"ps/{index}" for index in range(num_ps)):
+        here = [variable for variable in placement if variable["device"] == server]
+        size = sum(variable["bytes"] for variable in here)
+        largest = [{key: variable.get(key) for key in ("name", "part", "bytes")} for variable in here[:NUM_LARGEST]]
+        share = size / total if total else 0.0
+        servers.append({"task": server, "bytes": size, "share": share, "variables": len(here), "largest": largest})
+    return {"variable_bytes": total, "servers": servers}
 
 
 def _seconds(facts: dict[str, Any]) -> float | None:

@@ -1,6 +1,7 @@
 """The events of a run folder as tables. JSON lines are the truth; Parquet is made from them, and can be made again.
 
-A table's columns are part of the format (docs/formats.md). A new column is filled with NULL for older runs.
+Tables and columns are part of the format (docs/formats.md). To add one, add it to TABLES. Runs that were sealed before
+give NULL in a new column; a new table is made from their events. A kind of event never moves to another table.
 """
 
 from __future__ import annotations
@@ -35,6 +36,21 @@ TABLES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
             "staleness": ["BIGINT"],
             "examples": "BIGINT",
             "warmup": "BOOLEAN",
+            "accepted": "INTEGER",
+            "penalty": "DOUBLE",
+        },
+    ),
+    "updates": (
+        ("update",),
+        {
+            "t": "DOUBLE",
+            "attempt": "INTEGER",
+            "generation": "INTEGER",
+            "step": "BIGINT",
+            "tasks": ["VARCHAR"],
+            "examples": "BIGINT",
+            "dropped": ["VARCHAR"],
+            "spread": "DOUBLE",
         },
     ),
     "evaluations": (
@@ -114,29 +130,30 @@ def _sizes(folder: RunFolder) -> dict[str, int]:
 def rows_of_events(connection: duckdb.DuckDBPyConnection, folder: RunFolder, table: str) -> Iterator[str]:
     """SQL that selects a table's rows from the JSON lines, valid inside the `with`."""
     kinds, columns = TABLES[table]
-    paths = sorted(folder.events_folder.glob("*.jsonl"))
-    with tempfile.TemporaryDirectory(prefix="hw-") as scratch:
-        readable = [_readable(connection, path, Path(scratch)) for path in paths]
-        yield select_rows(kinds, columns, [(who_wrote(path), file) for path, file in zip(paths, readable, strict=True)])
-
-
-def select_rows(kinds: tuple[str, ...], columns: dict[str, Any], files: list[tuple[str, Path]]) -> str:
-    structure = quoted(json.dumps(columns))
     if kinds:
         wanted, rest = f"json->>'$.kind' in ({', '.join(map(quoted, kinds))})", ""
     else:
         others = ", ".join(quoted(kind) for taken, _ in TABLES.values() for kind in taken)
         wanted, rest = f"json->>'$.kind' not in ({others})", ", json::varchar as data"
-    parts = [
-        f"select {quoted(who)} as task, unnest(json_transform(json, {structure})){rest} "
-        f"from read_ndjson_objects({quoted(path)}) where {wanted}"
-        for who, path in files
-    ]
-    if not parts:  # no event was written: the columns, without a row
+    paths = sorted(folder.events_folder.glob("*.jsonl"))
+    with tempfile.TemporaryDirectory(prefix="hw-") as scratch:
         parts = [
-            f"select '' as task, unnest(json_transform('{{}}', {structure})){', null as data' if rest else ''} limit 0"
+            f"select {quoted(who_wrote(path))} as task, unnest(json_transform(json, {_structure(columns)})){rest} "
+            f"from read_ndjson_objects({quoted(_readable(connection, path, Path(scratch)))}) where {wanted}"
+            for path in paths
         ]
-    return " union all ".join(parts)
+        yield " union all ".join(parts) or no_rows(table)
+
+
+def no_rows(table: str) -> str:
+    """SQL for a table's columns, with their types, and no row."""
+    kinds, columns = TABLES[table]
+    rest = "" if kinds else ", ''::varchar as data"
+    return f"(select '' as task, unnest(json_transform('{{}}', {_structure(columns)})){rest} limit 0)"
+
+
+def _structure(columns: dict[str, Any]) -> str:
+    return quoted(json.dumps(columns))
 
 
 def _readable(connection: duckdb.DuckDBPyConnection, path: Path, scratch: Path) -> Path:
@@ -161,13 +178,12 @@ def _readable(connection: duckdb.DuckDBPyConnection, path: Path, scratch: Path) 
 
 def select_table(folder: RunFolder, table: str, connection: duckdb.DuckDBPyConnection) -> str:
     """SQL for a table of a run: from Parquet when it is sealed, else from a table that is made here from the events."""
-    columns = TABLES[table][1]
-    if is_sealed(folder):
-        path = folder.tables / f"{table}.parquet"
-        found = {row[0] for row in connection.execute(f"describe select * from {quoted(path)}").fetchall()}
-        missing = "".join(f", null as {column}" for column in columns if column not in found)
-        return f"select *{missing} from {quoted(path)}"
+    kinds, columns = TABLES[table]
+    names = ", ".join(["task", *columns, *([] if kinds else ["data"])])
+    path = folder.tables / f"{table}.parquet"
+    if is_sealed(folder) and path.exists():  # else it was sealed before there was such a table
+        return f"select {names} from (from {quoted(path)} union all by name {no_rows(table)})"
     name = f'"{table} of {folder.name}"'
     with rows_of_events(connection, folder, table) as rows:
-        connection.execute(f"create or replace temp table {name} as select * from ({rows}) order by t, task")
+        connection.execute(f"create or replace temp table {name} as select {names} from ({rows}) order by t, task")
     return f"select * from {name}"
