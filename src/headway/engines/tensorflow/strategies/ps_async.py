@@ -6,23 +6,44 @@ the variables are older by one own update; what the record calls staleness count
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import tensorflow as tf
 
 from headway.engines.tensorflow import step
+from headway.engines.tensorflow.state import State
 from headway.engines.tensorflow.step import StepTensors, Wire
 from headway.engines.tensorflow.strategies.servers import ServerTrainer
 
 
 class PsAsync(ServerTrainer):
+    def extend(self, state: State) -> None:
+        self._wire = Wire(state, self.device, self.job.strategy.transfer)
+        self._ahead: Any = None
+        if self.job.strategy.pull_ahead:
+            names = [each.name for each in self._declared if each.trainable]
+            shapes = [list(state.declared[name].shape) for name in names]
+            with tf.device(self.device):
+                # A name of its own for each start: what was pulled before a disconnection must not come back.
+                self._ahead = tf.queue.FIFOQueue(
+                    2, [tf.int64] + [tf.float32] * len(names), [[], *shapes], shared_name=f"ahead_{time.monotonic_ns()}"
+                )
+            self._fill = self._pull_into_queue()
+
+    def joined(self, step: int) -> int:
+        if self._ahead is not None:
+            self._session.run(self._fill)
+        return step
+
     def one_step(self, iterator: Any, known_step: Any) -> StepTensors:
         del known_step  # others push all the time: the step is read with each pull
-        state = self.state
-        wire = Wire(state, self.device, self.job.strategy.transfer)
-        with tf.device(state.global_step.device):
-            pulled = tf.raw_ops.ReadVariableOp(resource=state.global_step.handle, dtype=tf.int64)
-        values = wire.pull()
+        state, wire = self.state, self._wire
+        if self._ahead is None:
+            pulled, values, done = *self._pull(), []
+        else:
+            pulled, values = self._from_queue()
+            done = [self._pull_into_queue()]
         batch = step.next_batch(iterator)
         computed = step.compute(self.problem, self.optimizer, batch, values)
         # Clipped here, where all gradients of the update are together.
@@ -34,4 +55,22 @@ class PsAsync(ServerTrainer):
         with tf.device(state.global_step.device):
             before = step.count(state, [*pushed, pulled])
             counted = tf.stack([before + 1, before - pulled, tf.ones_like(before)])
-        return StepTensors(computed.loss, computed.penalty, batch.seconds, counted)
+        with tf.control_dependencies(done):
+            return StepTensors(tf.identity(computed.loss), computed.penalty, batch.seconds, counted)
+
+    def _pull(self) -> tuple[Any, dict[str, Any]]:
+        """The global step and the values, now."""
+        global_step = self.state.global_step
+        with tf.device(global_step.device):
+            pulled = tf.raw_ops.ReadVariableOp(resource=global_step.handle, dtype=tf.int64)
+        return pulled, self._wire.pull()
+
+    def _pull_into_queue(self) -> Any:
+        pulled, values = self._pull()
+        return self._ahead.enqueue([pulled, *(value for value in values.values() if isinstance(value, tf.Tensor))])
+
+    def _from_queue(self) -> tuple[Any, dict[str, Any]]:
+        pulled, *tensors = self._ahead.dequeue()
+        values: dict[str, Any] = {name: pieces[0].variable for name, pieces in self.state.pieces.items()}
+        trained = [each.name for each in self._declared if each.trainable]
+        return pulled, {**values, **dict(zip(trained, tensors, strict=True))}
