@@ -8,6 +8,7 @@ The rules
 - A gradient of an older step is dropped, and so is a second one of the same task in one step (its first was sent by a
   process that died since). Dropped gradients are counted, and their task goes on with the present step.
 - A task that died is waited for until it joins again; a task that left is not.
+- Paused (by the chief, while it takes a snapshot): no update is made, so the snapshot is of one step.
 - Closed: nobody updates any more. Everybody who waits, or comes later, is told so; the chief may open it again.
 """
 
@@ -27,6 +28,8 @@ class Message(IntEnum):
     ARRIVED = 1
     LEFT = 2
     CLOSED = 3
+    PAUSED = 4
+    RESUMED = 5
 
 
 class Answer(IntEnum):
@@ -96,6 +99,7 @@ class Barrier:
     aggregate: int
     step: int = 0
     is_closed: bool = False
+    is_paused: bool = False
     admitted: list[int] = field(default_factory=list)
     """Whose gradients the next update has so far."""
     _waiting: dict[int, Answer] = field(default_factory=dict)
@@ -109,7 +113,8 @@ class Barrier:
         return [task for task in range(len(self.batch_sizes)) if task not in self._left and task not in self.admitted]
 
     def hear(self, message: Message, task: int, number: int = 0) -> list[Action]:
-        """`number`: of ARRIVED, the step whose variables the gradient comes from; of JOINED, any, for the echo."""
+        """`number`: of ARRIVED, the step whose variables the gradient comes from; of JOINED and PAUSED, any,
+        for the echo."""
         match message:
             case Message.JOINED:
                 return self._joined(task, number)
@@ -120,14 +125,22 @@ class Barrier:
                 return self._update_if_due()
             case Message.CLOSED:
                 return self._close()
+            case Message.PAUSED:
+                self.is_paused = True
+                return [Reply(task, Answer.WELCOME, self.step, number)]
+            case Message.RESUMED:
+                self.is_paused = False
+                return self._update_if_due()
 
     def _joined(self, task: int, echo: int) -> list[Action]:
         self._waiting.pop(task, None)  # what was due to an earlier process of this task
         self._left.discard(task)
-        if self.is_closed and task == CHIEF:
-            self.is_closed = False
+        resumed: list[Action] = []
+        if task == CHIEF:  # an earlier process of the chief may have closed or paused it
+            self.is_closed = self.is_paused = False
+            resumed = self._update_if_due()
         answer = Answer.CLOSED if self.is_closed else Answer.WELCOME
-        return [Drain(task), Reply(task, answer, self.step, echo)]
+        return [Drain(task), *resumed, Reply(task, answer, self.step, echo)]
 
     def _arrived(self, task: int, step: int) -> list[Action]:
         if self.is_closed:
@@ -145,7 +158,7 @@ class Barrier:
 
     def _update_if_due(self) -> list[Action]:
         present = len(self.batch_sizes) - len(self._left)
-        if not self.admitted or len(self.admitted) < min(self.aggregate, present):
+        if self.is_paused or not self.admitted or len(self.admitted) < min(self.aggregate, present):
             return []
         accepted = tuple(self.admitted)
         self.step += 1

@@ -21,8 +21,9 @@ from headway.engines.tensorflow.barrier import Answer, Message
 from headway.engines.tensorflow.exchange import MESSAGE, Exchange
 from headway.engines.tensorflow.state import State
 from headway.engines.tensorflow.step import StepTensors, Wire
+from headway.engines.tensorflow.strategies.graph import GONE, in_one_line
 from headway.engines.tensorflow.strategies.servers import ServerTrainer
-from headway.engines.tensorflow.trainer import Stopped
+from headway.engines.tensorflow.trainer import Disconnected, Snapshot, Stopped
 from headway.spec.job import Job
 
 v1 = tf.compat.v1
@@ -103,6 +104,20 @@ class PsSync(ServerTrainer):
     def first_batch(self, own_steps: int, step: int) -> int:
         del own_steps
         return step
+
+    def snapshot(self) -> Snapshot:
+        """Of one step: where others could update without this task (backups), the updater pauses meanwhile."""
+        if self.job.strategy.aggregate == self.assignment.num_training_tasks or self._session is None:
+            return super().snapshot()
+        try:
+            echo = time.monotonic_ns()
+            self._tell(Message.PAUSED, echo)
+            self._reply(echo)
+            snapshot = super().snapshot()
+            self._tell(Message.RESUMED)
+        except GONE as error:
+            raise Disconnected(in_one_line(error)) from error
+        return snapshot
 
     def leave(self, reason: str) -> None:
         """With `steps_per_task` each task has an end of its own; every other reason is one for all of them."""
