@@ -3,115 +3,23 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
+from supervising import CHIEF, EVALUATOR, KILL, PS0, PS1, WORKER, World, closing, kills, running
 
 from headway.launch.messages import (
-    Action,
     AgentLost,
     End,
-    Event,
-    Heartbeat,
     NewNodes,
-    Note,
     Regroup,
     SignalTask,
     StartTask,
     StopAsked,
     TaskExited,
-    TaskSaid,
-    TaskStarted,
     TellTask,
     Tick,
 )
-from headway.launch.supervisor import Supervisor
 from headway.launch.taskstate import History
-from headway.spec import Task
-from headway.spec.load import parse_job
-from headway.spec.resolve import resolve
-
-CHIEF, WORKER, PS0, PS1 = Task("chief", 0), Task("worker", 0), Task("ps", 0), Task("ps", 1)
-EVALUATOR = Task("evaluator", 0)
-KILL = signal.SIGKILL
-
-
-class World:
-    """Plays the driver: keeps the clock and what has been asked for."""
-
-    def __init__(self, history: History | None = None, **changes: Any) -> None:
-        settings = {
-            "workload": {"model": "softmax", "dataset": "synthetic", "stop": {"steps": 100}},
-            "strategy": "ps-async",
-            "cluster": {"chief": 1, "worker": 1, "ps": 2},
-            **changes,
-        }
-        self.supervisor = Supervisor(resolve(parse_job(settings), 2).job, history or History())
-        self.now = 100.0
-        self.actions: list[Action] = []
-        self.notes: list[Note] = []
-        self.step = 0
-
-    def tell(self, event: Event) -> list[Action]:
-        new = self.supervisor.handle(event, self.now)
-        self.actions += new
-        self.notes += [action for action in new if isinstance(action, Note)]
-        return [action for action in new if not isinstance(action, Note)]
-
-    def say(self, task: Task, kind: str, **fields: Any) -> list[Action]:
-        return self.tell(TaskSaid(task, {"kind": kind, **fields}))
-
-    def wait(self, seconds: float, alive: Sequence[Task] = ()) -> list[Action]:
-        """Time passes in small ticks; the tasks in `alive` give their heartbeat."""
-        new: list[Action] = []
-        end = self.now + seconds
-        while self.now < end:
-            self.now += 0.5
-            for task in alive:
-                new += self.tell(Heartbeat(task, 0.0))
-            new += self.tell(Tick())
-        return new
-
-    def note(self, kind: str) -> dict[str, Any]:
-        found = [note.fields for note in self.notes if note.kind == kind]
-        assert found, f"no note {kind!r} among {[note.kind for note in self.notes]}"
-        return found[-1]
-
-    def has_note(self, kind: str) -> bool:
-        return any(note.kind == kind for note in self.notes)
-
-    def phase(self, task: Task) -> str:
-        return self.supervisor.tasks[task].phase
-
-    def exit(self, task: Task, code: int = -KILL) -> list[Action]:
-        return self.tell(TaskExited(task, self.supervisor.tasks[task].attempt, code))
-
-    def up(self, *tasks: Task) -> None:
-        """These tasks are started and say that they are ready; training tasks join."""
-        for task in tasks:
-            self.tell(TaskStarted(task, self.supervisor.tasks[task].attempt, 1))
-            self.say(task, "ready", pid=1, port=None)
-        for task in tasks:
-            if task.role in ("chief", "worker"):
-                self.say(task, "joined", step=self.step, generation=self.supervisor.generation)
-
-    def train(self, task: Task, steps: int = 1, seconds: float = 0.1, generation: int = 1) -> None:
-        for _ in range(steps):
-            self.step += 1
-            self.say(task, "step", step=self.step, num_steps=1, seconds=seconds, loss=1.0, generation=generation)
-
-
-def running(**changes: Any) -> World:
-    world = World(**changes)
-    started = {action.task for action in world.tell(Tick()) if isinstance(action, StartTask)}
-    assert started == set(world.supervisor.tasks)
-    world.up(*world.supervisor.tasks)
-    world.say(world.supervisor.job.cluster.chief_task(), "initialized", how="fresh", step=0, generation=1)
-    for task in world.supervisor.job.cluster.training_tasks():
-        world.train(task, steps=5)
-    return world
-
 
 ALL = [CHIEF, WORKER, PS0, PS1]
 
@@ -225,13 +133,12 @@ def test_a_dead_server_takes_all_servers_with_it_and_none_starts_before_all_are_
     world = running()
     assert world.exit(PS0) == [SignalTask(PS1, KILL)]
     assert world.wait(5, alive=[CHIEF, WORKER, PS1]) == []
-    world.exit(PS1)
-    started = world.wait(3, alive=[CHIEF, WORKER])
-    assert [(action.task, action.attempt) for action in started if isinstance(action, StartTask)] == [
+    again = world.exit(PS1)  # the delay counts from the death, and is over
+    assert [(action.task, action.attempt) for action in again if isinstance(action, StartTask)] == [
         (PS0, 1),
         (PS1, 1),
     ]
-    assert not any(isinstance(action, SignalTask) for action in started)
+    assert not any(isinstance(action, SignalTask) for action in again)
     # Only the one that failed has used up a restart.
     assert [world.supervisor.tasks[task].restarts for task in (PS0, PS1)] == [1, 0]
 
@@ -494,14 +401,6 @@ def test_a_servers_taken_port_moves_everything_too() -> None:
     assert {action.task for action in killed if isinstance(action, SignalTask)} == {CHIEF, WORKER, PS1}
 
 
-def closing(**changes: Any) -> World:
-    world = running(**changes)
-    world.say(CHIEF, "done", reason="steps", step=100, own_steps=50)
-    world.say(WORKER, "done", reason="stopped", step=100, own_steps=50)
-    world.exit(WORKER, 0)
-    return world
-
-
 def test_nothing_is_started_while_the_run_closes() -> None:
     world = closing(cluster={"chief": 1, "worker": 1, "ps": 1, "evaluator": 1})
     world.exit(EVALUATOR, 1)
@@ -549,3 +448,56 @@ def test_after_the_end_nothing_is_done() -> None:
     world.tell(StopAsked("x"))
     assert world.supervisor.state == "ended"
     assert world.tell(Tick()) == []
+
+
+def test_a_chief_that_has_ended_training_is_not_killed_for_the_slowness_of_others() -> None:
+    world = running(limits={"stop": 5})
+    world.train(WORKER, seconds=2.0)  # it gets more time to end than the chief
+    world.tell(StopAsked("Ctrl-C"))
+    world.say(CHIEF, "done", reason="stopped: Ctrl-C", step=11, own_steps=5)
+    assert kills(world.wait(30, alive=ALL)) == {WORKER}
+    assert world.exit(WORKER) == [TellTask(CHIEF, {"do": "finalize"})]
+
+
+def test_a_worker_that_dies_after_its_last_step_is_not_started_again() -> None:
+    world = running()
+    world.say(WORKER, "done", reason="steps_per_task", step=20, own_steps=10)
+    world.exit(WORKER)
+    assert world.phase(WORKER) == "ended"
+    assert world.wait(5, alive=ALL) == []
+
+
+def test_a_silent_task_is_named_long_before_it_is_killed_and_only_once() -> None:
+    world = running(limits={"heartbeat": 60})
+    others = [task for task in ALL if task != WORKER]
+    assert world.wait(20, alive=others) == []
+    assert [note.fields["task"] for note in world.notes if note.kind == "silent"] == ["worker/0"]
+    assert world.note("silent")["seconds"] <= 6
+    world.wait(1, alive=ALL)
+    assert world.note("going_on")["task"] == "worker/0"
+    world.wait(6, alive=others)
+    assert len([note for note in world.notes if note.kind == "silent"]) == 2
+
+
+def test_silence_is_named_at_half_of_a_short_limit() -> None:
+    world = running(limits={"heartbeat": 6})
+    assert world.wait(4, alive=[CHIEF, PS0, PS1]) == []
+    assert world.note("silent")["task"] == "worker/0"
+
+
+def test_a_training_task_that_never_begins_to_train_is_killed() -> None:
+    world = World(limits={"start": 20})
+    world.tell(Tick())
+    world.up(PS0, PS1, CHIEF)
+    world.say(WORKER, "ready")
+    assert kills(world.wait(39, alive=ALL)) == set()
+    assert kills(world.wait(3, alive=ALL)) == {WORKER}
+
+
+def test_a_checkpoint_newer_than_the_last_recorded_step_is_no_negative_loss() -> None:
+    """A killed worker's last rows are missing from the record; the checkpoint has its updates."""
+    world = running()
+    world.exit(PS1)
+    world.exit(PS0)
+    world.say(CHIEF, "initialized", how="restored", step=12, generation=2)
+    assert world.note("rollback") == {"step_before": 12, "step": 12, "steps_lost": 0}

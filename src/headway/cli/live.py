@@ -210,6 +210,11 @@ def note_text(kind: str, fields: dict[str, Any]) -> str | None:
             )
         case "stalled":
             return f"{fields['task']} has made no step for {format_seconds(fields['seconds'])}"
+        case "blocked":
+            kept = ", ".join(fields["waiting"]) or "the others"
+            return f"{fields['task']} keeps {kept} waiting: no update for {format_seconds(fields['seconds'])}"
+        case "silent":
+            return f"{fields['task']} is silent: no heartbeat for {format_seconds(fields['seconds'])}"
         case "going_on":
             return f"{fields['task']} goes on"
         case "unresponsive":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -30,6 +31,20 @@ class TaskExited:
     attempt: int
     code: int
     """Negative: ended by that signal."""
+
+    @property
+    def how(self) -> str:
+        if self.code >= 0:
+            return f"exit code {self.code}"
+        try:
+            return f"signal {signal.Signals(-self.code).name}"
+        except ValueError:  # a real-time signal
+            return f"signal {-self.code}"
+
+    @property
+    def is_own_deed(self) -> bool:
+        """Whether the process ended itself; else it was killed, or crashed."""
+        return self.code >= 0 or self.code == -signal.SIGABRT
 
 
 @dataclass(frozen=True)

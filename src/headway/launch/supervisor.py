@@ -10,19 +10,23 @@ How a task fares (`phase`):
        |______ failed, and restarts left_|              |__ exited after `done`, or told to stop
 
 Rules it enforces
-- A dead server takes all servers with it: they are started again only when all are gone, so that the chief
-  restores every one of them from the same checkpoint and no push of an older session can land in between.
-- A dead chief or worker is started again and rejoins; the others go on.
+- The tasks that hold the variables (servers; without servers the training tasks) live and die together: a dead one
+  takes the others with it, and none is started before all are gone, so that the chief restores every one of them from
+  the same checkpoint and no push of an older session can land in between. groups.py says who is bound, and to blame.
+- Every other dead task is started again alone and rejoins; the others go on.
+- When the variables are lost, so is the reason for which training had ended: it goes on from the checkpoint to its
+  real end, with everybody. Only a user's stop stays.
 - The chief finalizes only after every other training task has ended: its last snapshot holds all updates.
-- A task that is silent, does not start, or makes no step within its limit is killed; that is a failure like any other.
+- A task that is silent, does not start, or makes no step within its limit (watch.py) is killed; that is a failure like
+  any other.
 """
 
 from __future__ import annotations
 
 import signal
-from statistics import median
 from typing import Any, Literal
 
+from headway.launch.groups import culprit, groups, holders
 from headway.launch.messages import (
     Action,
     AgentLost,
@@ -42,11 +46,10 @@ from headway.launch.messages import (
     Tick,
 )
 from headway.launch.taskstate import History, Phase, TaskState
+from headway.launch.watch import STALL_STEPS, Sentence, Watch
 from headway.spec.cluster import Task
 from headway.spec.job import Job
 
-STALL_FLOOR = 10.0  # seconds: no task is called stalled sooner
-STALL_STEPS = 10  # ... nor sooner than this many of its median steps
 MAX_RESTART_DELAY = 30.0
 KILL_LIMIT = 10.0  # seconds for a killed task to be gone; else its node is taken for lost
 
@@ -69,11 +72,16 @@ class Supervisor:
         self._chief = job.cluster.chief_task()
         self._training = job.cluster.training_tasks()
         self._servers = [task for task in self.tasks if task.role == "ps"]
+        self._holders = holders(job)
+        self._groups = [[self.tasks[task] for task in group] for group in groups(job)]
+        self._ring = self._training if job.strategy.kind == "allreduce" else []
+        self._updater = self._servers[0] if job.strategy.kind == "ps-sync" else None
+        self._watch = Watch(job, self.tasks)
         self._regrouping = False  # everything is being ended, to be started again on new nodes or ports
         self._num_regroups = 0
         self._closing = False  # the chief has finished: servers and evaluator are being ended
         self._finalize_sent = False
-        self._kill_at: dict[Task, float] = {}
+        self._user_stop: str | None = None
         self._actions: list[Action] = []
 
     # --- the one door ----------------------------------------------------------------------------------------
@@ -85,8 +93,8 @@ class Supervisor:
                     self._started(task, attempt, pid)
                 case TaskSaid(task, said):
                     self._said(self.tasks[task], said, now)
-                case TaskExited(task, attempt, code):
-                    self._exited(self.tasks[task], attempt, code, now)
+                case TaskExited(task):
+                    self._exited(self.tasks[task], event, now)
                 case Heartbeat(task, age):
                     self.tasks[task].alive_at = max(self.tasks[task].alive_at, now - age)
                 case AgentLost(reason):
@@ -114,41 +122,46 @@ class Supervisor:
     def _said(self, state: TaskState, said: dict[str, Any], now: float) -> None:
         if not state.is_running or said.get("attempt", state.attempt) != state.attempt:
             return  # late news of a task that is gone
-        state.progress_at, state.alive_at, state.busy = now, now, None
+        state.hear(said, now)
         if state.stalled:
             state.stalled = False
             self._note("going_on", task=str(state.task))
         match said["kind"]:
             case "ready":
-                self._enter(state, "ready", now)
+                state.enter("ready", now)
+                if state.task == self._updater:  # a new one waits for everybody: these will not come
+                    for task in self._training:
+                        if self.tasks[task].phase in ("ended", "given up"):
+                            self._tell_updater("leave", task=str(task))
             case "joined":
-                self._enter(state, "training", now)
+                state.enter("training", now)
                 if self.state == "starting":
                     self._set_state("running")
                 elif self.stop_reason is not None:  # it was away when training was told to stop
                     self._stop_training(self.stop_reason, now, self.stopped_by_user)
             case "step":
-                self._made_step(state, said, now)
-            case "evaluating" | "saving" | "exporting":
-                state.busy = said["kind"]
+                self.training_since = self.training_since or now
+                self._reached(said)
+            case "update":
+                self._watch.unblocked()
+                self._reached(said)
+            case "blocked":
+                self._actions += self._watch.blocked(said)
+            case "unblocked":
+                self._watch.unblocked()
             case "evaluation":
                 self._evaluated(state, said, now)
             case "initialized":
-                self._initialized(said)
+                self._initialized(said, now)
+            case "disconnected" if state.task in self._ring and not state.killed_for:
+                state.cut_off = str(said.get("error"))
+                state.show_break(now)
             case "done":
                 self._done(state, said, now)
-            case "failed":
-                state.failure = f"{said.get('error')}: {said.get('message')}"
-                state.port_taken = bool(said.get("port_taken"))
             case _:
                 pass
 
-    def _made_step(self, state: TaskState, said: dict[str, Any], now: float) -> None:
-        self.training_since = self.training_since or now
-        state.own_steps += said["num_steps"]
-        state.step, state.loss = said["step"], said.get("loss")
-        if not said.get("warmup"):
-            state.step_seconds.append(said["seconds"] / said["num_steps"])
+    def _reached(self, said: dict[str, Any]) -> None:
         if said.get("generation", self.generation) >= self.generation:  # else it is news from before a rollback
             self.max_step = max(self.max_step, said["step"])
 
@@ -157,75 +170,74 @@ class Supervisor:
         if state.task.role == "evaluator" and wanted and isinstance(accuracy, float) and accuracy >= wanted:
             self._stop_training("accuracy", now)
 
-    def _initialized(self, said: dict[str, Any]) -> None:
-        step = said["step"]
-        if said["how"] != "adopted":
-            # The servers' state was made before in this launch, or steps of an earlier launch are gone.
-            if self.generation > 0 or step < self.max_step:
-                self._note("rollback", step_before=self.max_step, step=step, steps_lost=self.max_step - step)
-            self.max_step = step
-        self.generation = said.get("generation", self.generation)
+    def _initialized(self, said: dict[str, Any], now: float) -> None:
+        self.generation, generation_before = said.get("generation", self.generation), self.generation
+        if said["how"] == "adopted":
+            return
+        # Rows of a killed task may be missing: the checkpoint can be newer than the last step seen.
+        step, before = said["step"], max(self.max_step, said["step"])
+        # The variables were made before in this launch, or steps of an earlier launch are gone.
+        if generation_before > 0 or step < before:
+            self._note("rollback", step_before=before, step=step, steps_lost=before - step)
+        self.max_step = step
+        if step < before and self._take_back_end():  # the servers were lost behind the last step, and not saved
+            for state in self.tasks.values():
+                if state.phase == "ended":
+                    state.wait_to_start(now, now)
+            if self._finalize_sent:  # this chief would not wait for the others again
+                self._take_along(self.tasks[self._chief], now, "training goes on from the checkpoint", now)
 
     def _done(self, state: TaskState, said: dict[str, Any], now: float) -> None:
-        self._enter(state, "done", now)
-        if state.task != self._chief:
-            self._kill_at[state.task] = now + self.job.limits.stop
-        elif said["reason"] != "steps_per_task":
+        state.enter("done", now)
+        state.end_by = None if state.task == self._chief else now + self.job.limits.stop
+        if state.task == self._chief and said["reason"] != "steps_per_task":
             self._stop_training(said["reason"], now)
 
-    def _exited(self, state: TaskState, attempt: int, code: int, now: float) -> None:
-        if attempt != state.attempt or not state.is_running:
+    def _exited(self, state: TaskState, exited: TaskExited, now: float) -> None:
+        if exited.attempt != state.attempt or not state.is_running:
             return
-        was = state.phase
-        self._kill_at.pop(state.task, None)
-        expected = self._regrouping or self._closing or self.end is not None or (was == "done" and code == 0)
-        how = _signal_name(-code) if code < 0 else f"exit code {code}"
-        reason = state.killed_for or (state.failure if code > 0 and state.failure else how)
-        self._note("task_exited", task=str(state.task), attempt=attempt, code=code, expected=expected, reason=reason)
+        was, code = state.phase, exited.code
+        in_order = was == "done" and code == 0
+        expected = in_order or self._regrouping or self._closing or self.end is not None
+        reason = state.killed_for or (state.failure if code > 0 and state.failure else exited.how)
+        self._note(
+            "task_exited", task=str(state.task), attempt=state.attempt, code=code, expected=expected, reason=reason
+        )
         state.pid = None
-        self._enter(state, "ended", now)
+        state.enter("ended", now)
         if self._regrouping:
-            self._wait_to_start(state, None, now)
-        elif expected or (self.state == "stopping" and state.task not in (self._chief, *self._servers)):
+            state.wait_to_start(None, now)
+        elif self._closing or self.end is not None:
             return
-        elif state.port_taken:  # every member knows every other's port: a new one is news for all
-            self._wait_to_start(state, None, now)
-            self._regroup(f"{state.task}: its port was taken by another program", now)
-        elif state.task in self._servers:
-            self._server_died(state, reason, now)
         elif state.is_bystander:
-            self._wait_to_start(state, now, now)
-        elif self._may_restart(state, reason, now):
-            self._wait_to_start(state, now + self._restart_delay(state.restarts), now)
+            state.wait_to_start(state.start_at, now)
+        elif in_order:
+            return
+        elif self._is_over(state, was):
+            state.forget_break()
+            self._tell_updater("leave", task=str(state.task))
+        elif state.port_taken:  # every member knows every other's port: a new one is news for all
+            state.wait_to_start(None, now)
+            self._regroup(f"{state.task}: its port was taken by another program", now)
+        elif state.task in self._ring:  # perhaps only because another died: see _judge
+            state.failure = reason
+            state.fell = "ended itself" if exited.is_own_deed and not state.killed_for else "killed"
+            state.show_break(now)
+            state.wait_to_start(None, now)
         else:
-            self._enter(state, "given up", now)
-
-    def _server_died(self, state: TaskState, reason: str, now: float) -> None:
-        self._wait_to_start(state, None, now)
-        if not state.is_bystander and self._may_restart(state, reason, now):
-            others = [self.tasks[task] for task in self._servers if self.tasks[task].is_running]
-            if self.tasks[self._chief].phase == "done" and not self._finalize_sent:
-                # It waits for the others, who will wait for it to restore the servers.
-                others.append(self.tasks[self._chief])
-            for other in others:
-                self._kill(other, f"with {state.task}: all servers restart from one checkpoint", now)
-                other.is_bystander = True
-        if self.end is None and not any(self.tasks[task].is_running for task in self._servers):
-            due = now + self._restart_delay(max(self.tasks[task].restarts for task in self._servers))
-            for task in self._servers:
-                self.tasks[task].start_at = due
+            self._died(state, reason, now)
 
     def _agent_lost(self, reason: str, now: float) -> None:
         self._note("agent_lost", reason=reason)
         if self.end is not None or self._closing:  # it took along what was to end anyway
             for state in self.tasks.values():
                 if state.is_running:
-                    self._enter(state, "ended", now)
+                    state.enter("ended", now)
             return
         for state in self.tasks.values():
             if state.is_running or state.phase == "waiting":
                 state.pid = None
-                self._wait_to_start(state, None, now)
+                state.wait_to_start(None, now)
         self._regroup(reason, now)
 
     def _regrouped(self, now: float) -> None:
@@ -236,6 +248,7 @@ class Supervisor:
 
     def _stop_asked(self, reason: str, at_once: bool, now: float) -> None:
         self._note("stop_asked", reason=reason, at_once=at_once)
+        self._user_stop = self._user_stop or reason
         chief = self.tasks[self._chief]
         if at_once or (chief.phase != "done" and self.training_since is None):
             self._end_run("stopped", reason, now)  # nothing is trained yet: there is nothing to finalize
@@ -252,22 +265,27 @@ class Supervisor:
             self._set_state("stopping")
         for task in self._training:
             state = self.tasks[task]
-            if state.phase == "waiting" and task != self._chief:
-                self._enter(state, "ended", now)
-            elif task == self._chief and state.phase in ("starting", "ready"):
+            is_needed = task == self._chief or task in self._ring  # to save and export what was trained
+            if state.phase == "waiting" and not is_needed:
+                state.enter("ended", now)
+            elif is_needed and state.phase in ("starting", "ready"):
                 pass  # it is told when it has joined: stopped before, it could not save what the servers hold
-            elif state.is_running and state.phase != "done" and task not in self._kill_at:
+            elif state.is_running and state.phase != "done" and state.end_by is None:
                 self._actions.append(TellTask(task, {"do": "stop", "reason": reason}))
-                self._kill_at[task] = now + self.job.limits.stop + STALL_STEPS * max(state.step_seconds, default=0.0)
+                state.end_by = now + self.job.limits.stop + STALL_STEPS * max(state.step_seconds, default=0.0)
+        self._tell_updater("close", reason=self.stop_reason)
 
     def _advance(self, now: float) -> None:
         """What time, or the sum of what happened, makes due."""
-        self._watch(now)
+        self._look(now)
         if self.end is None and not self._regrouping:
-            for state in self.tasks.values():
-                is_due = state.phase == "waiting" and state.start_at is not None and now >= state.start_at
-                if is_due and not self._closing:
-                    self._start(state, now)
+            self._judge(now)
+            for group in self._groups:
+                waiting = [state for state in group if state.phase == "waiting"]
+                is_due = all(state.start_at is not None and now >= state.start_at for state in waiting)
+                if is_due and not self._closing and not any(state.is_running for state in group):
+                    for state in waiting:
+                        self._start(state, now)
             self._finish_when_due(now)
         if any(state.is_running for state in self.tasks.values()):
             return
@@ -287,13 +305,13 @@ class Supervisor:
             and not any(state.is_running or state.phase == "waiting" for state in others)
         ):
             self._finalize_sent = True
-            self._kill_at[self._chief] = now + self.job.limits.finish
+            chief.end_by = now + self.job.limits.finish
             self._actions.append(TellTask(self._chief, {"do": "finalize"}))
         if chief.phase == "ended" and not self._closing:
             self._closing = True
             for state in self.tasks.values():
                 if state.is_running:
-                    self._kill_at[state.task] = now + self.job.limits.stop
+                    state.end_by = now + self.job.limits.stop
                     self._actions.append(
                         TellTask(state.task, {"do": "stop", "reason": "training is over"})
                         if state.task.role == "evaluator"
@@ -302,59 +320,101 @@ class Supervisor:
         if self._closing and not any(state.is_running for state in self.tasks.values()):
             self._end_run("stopped" if self.stopped_by_user else "finished", self.stop_reason or "steps_per_task", now)
 
-    def _watch(self, now: float) -> None:
-        """Limits: of starting, of silence, of standing still, of ending."""
-        limits = self.job.limits
+    def _look(self, now: float) -> None:
+        """Who has taken too long?"""
         for state in self.tasks.values():
-            if not state.is_running:
-                continue
-            if state.killed_for:
-                if now - state.killed_at > KILL_LIMIT and self.end is None:
-                    self._agent_lost(f"{state.task} was killed {KILL_LIMIT:g} s ago and has not ended", now)
-                    return
-            elif state.task in self._kill_at and now >= self._kill_at[state.task]:
-                self._kill(state, "it did not end in time", now)
-            elif state.phase == "starting" and now - state.since > limits.start:
-                self._kill(state, f"it was not ready within {limits.start:g} s (limits.start)", now)
-            elif state.phase != "starting" and now - state.alive_at > limits.heartbeat:
-                self._note("unresponsive", task=str(state.task), seconds=round(now - state.alive_at, 1))
-                self._kill(state, f"no heartbeat for {limits.heartbeat:g} s (limits.heartbeat)", now)
-            elif state.phase == "training":
-                self._watch_progress(state, now)
+            if state.is_running and state.killed_for and now - state.killed_at > KILL_LIMIT and self.end is None:
+                self._agent_lost(f"{state.task} was killed {KILL_LIMIT:g} s ago and has not ended", now)
+                return
+        for found in self._watch.look(now):
+            if isinstance(found, Sentence):
+                self._kill(found.state, found.reason, now)
+            else:
+                self._actions.append(found)
 
-    def _watch_progress(self, state: TaskState, now: float) -> None:
-        still = now - state.progress_at
-        servers_up = all(self.tasks[task].phase == "ready" for task in self._servers)
-        if not servers_up:
-            state.progress_at = now  # it waits for servers, which have limits of their own
+    def _judge(self, now: float) -> None:
+        """A broken ring can only be started again, all of it; this counts as a restart of the one that broke it."""
+        ring = [self.tasks[task] for task in self._ring]
+        chief = self.tasks[self._chief]
+        if chief.phase == "done" and not chief.cut_off:  # it has all that was trained: nothing is lost
+            for state in ring:
+                if state.fell:
+                    state.forget_break()
+                    state.enter("ended", now)
+                elif state.cut_off and not state.killed_for:
+                    self._kill(state, f"a collective broke: {state.cut_off}", now)
+        elif (found := culprit(ring, now)) is None or (found.is_running and found.killed_for):
+            pass  # the ring is whole, or the news is not complete, or the one to blame has yet to end
+        elif found.is_running:
+            silence = f"no heartbeat for {now - found.alive_at:.0f} s" if found.silent else ""
+            self._kill(found, f"a collective broke: {found.cut_off or silence}", now)
+        else:
+            self._died(found, found.failure or "", now)
+
+    def _died(self, state: TaskState, reason: str, now: float) -> None:
+        """It is started again, together with all that must begin anew; or it is given up, or the run fails."""
+        if not self._may_restart(state, reason, now):
+            state.enter("given up", now)
             return
-        expected = STALL_STEPS * median(state.step_seconds) if state.step_seconds else 0.0
-        if still > max(self.job.limits.stall, expected):
-            self._kill(state, f"no step for {still:.0f} s (limits.stall)", now)
-        elif (
-            len(state.step_seconds) >= 3 and still > max(STALL_FLOOR, expected) and not state.stalled and not state.busy
-        ):
-            state.stalled = True
-            self._note("stalled", task=str(state.task), seconds=round(still, 1), median_step=median(state.step_seconds))
+        due = now + self._restart_delay(state.restarts)
+        for other in self._taken_along(state.task):
+            self._take_along(other, due, f"with {state.task}: all begin anew from one checkpoint", now)
+
+    def _take_along(self, state: TaskState, due: float, reason: str, now: float) -> None:
+        """It begins anew, and that does not count as a restart of its own."""
+        state.forget_break()
+        if not state.is_running:
+            state.wait_to_start(due, now)
+            return
+        state.is_bystander, state.start_at = True, due
+        if not state.killed_for:
+            self._kill(state, reason, now)
+
+    def _taken_along(self, dead: Task) -> list[TaskState]:
+        """Who begins anew when this task is dead, itself included."""
+        is_chief_done = self.tasks[self._chief].phase == "done"
+        if dead not in self._holders:
+            again = {dead}
+        elif self._servers and is_chief_done and self._finalize_sent:
+            again = {*self._servers}  # the chief may have its last snapshot, and need them no more
+        elif self._take_back_end():  # also those who were told to stop, or have ended
+            again = {
+                *self._holders,
+                *self._training,
+                *(task for task, state in self.tasks.items() if state.phase == "ended"),
+            }
+        else:  # training tasks connect again; only a chief that waits for the others to end would not restore
+            again = {*self._holders, self._chief} if is_chief_done else {*self._holders}
+        return [state for state in self.tasks.values() if state.task in again and state.phase != "given up"]
+
+    def _take_back_end(self) -> bool:
+        """The variables are lost, and with them the reason to stop, unless it is the user's. True: training goes on."""
+        if self.stop_reason is None:
+            return False
+        self.stop_reason, self.stopped_by_user = self._user_stop, self._user_stop is not None
+        if self.stop_reason is None:
+            self._set_state("running")
+        return self.stop_reason is None
+
+    def _is_over(self, state: TaskState, was: Phase) -> bool:
+        """Whether nothing is lost by its end."""
+        if state.task in (self._chief, *self._servers):
+            return False
+        is_training_over = self.tasks[self._chief].phase == "done" if self._ring else self.state == "stopping"
+        return was == "done" or is_training_over
 
     # --- doing -----------------------------------------------------------------------------------------------
     def _start(self, state: TaskState, now: float) -> None:
-        state.attempt += 1
-        state.failure, state.killed_for, state.busy = None, None, None
-        state.port_taken = state.stalled = state.is_bystander = False
-        self._kill_at.pop(state.task, None)
-        state.start_at = None
-        state.alive_at = state.progress_at = now
-        state.step_seconds.clear()
+        state.begin(now)
         if state.task == self._chief:
             self._finalize_sent = False
-        self._enter(state, "starting", now)
+        elif state.task == self._updater:
+            self._watch.unblocked()
         trained = self.trained_seconds + (now - self.training_since if self.training_since else 0.0)
         self._actions.append(StartTask(state.task, state.attempt, state.own_steps, trained))
 
     def _kill(self, state: TaskState, reason: str, now: float) -> None:
         state.killed_for, state.killed_at = reason, now
-        self._kill_at.pop(state.task, None)
         self._actions.append(SignalTask(state.task, signal.SIGKILL))
 
     def _may_restart(self, state: TaskState, reason: str, now: float) -> bool:
@@ -366,6 +426,7 @@ class Supervisor:
             return True
         if self._is_spare(state.task):
             self._note("given_up", task=str(state.task), reason=reason)
+            self._tell_updater("leave", task=str(state.task))
         else:
             again = f" after {allowed} restarts" if allowed else ""
             self._end_run("failed", f"{state.task} failed{again}: {reason}", now)
@@ -376,14 +437,11 @@ class Supervisor:
         if task.role == "evaluator":  # unless nothing else could ever end the run
             stop = self.job.workload.stop
             return any(end is not None for end in (stop.steps, stop.epochs, stop.seconds, stop.steps_per_task))
-        return task.role == "worker" and task != self._chief and self.job.restart.exhausted == "continue"
+        is_bound = task in self._holders or task == self._chief
+        return task.role == "worker" and not is_bound and self.job.restart.exhausted == "continue"
 
     def _restart_delay(self, restarts: int) -> float:
         return min(MAX_RESTART_DELAY, self.job.restart.delay * 2.0 ** max(0, restarts - 1))
-
-    def _wait_to_start(self, state: TaskState, due: float | None, now: float) -> None:
-        self._enter(state, "waiting", now)
-        state.start_at = due
 
     def _regroup(self, reason: str, now: float) -> None:
         self._num_regroups += 1
@@ -392,11 +450,18 @@ class Supervisor:
             return
         self._note("regrouping", reason=reason)
         self._regrouping = True
+        goes_on = self._take_back_end()
         for state in self.tasks.values():
-            if state.phase == "waiting":
-                state.start_at = None
+            state.forget_break()
+            if state.phase == "waiting" or (state.phase == "ended" and (goes_on or state.task in self._ring)):
+                state.wait_to_start(None, now)
             elif state.is_running:
                 self._kill(state, f"everything restarts: {reason}", now)
+
+    def _tell_updater(self, do: str, **fields: Any) -> None:
+        """ps-sync: whom not to wait for any more. One that is not up yet is told when it is, or when others join."""
+        if self._updater is not None and self.tasks[self._updater].phase == "ready":
+            self._actions.append(TellTask(self._updater, {"do": do, **fields}))
 
     def _end_run(self, state: Literal["finished", "stopped", "failed"], reason: str, now: float) -> None:
         if self.end is None:
@@ -405,9 +470,6 @@ class Supervisor:
                 if task.is_running:
                     self._kill(task, "the run is over", now)
 
-    def _enter(self, state: TaskState, phase: Phase, now: float) -> None:
-        state.phase, state.since = phase, now
-
     def _set_state(self, state: Literal["starting", "running", "stopping", "ended"]) -> None:
         self.state = state
         if state != "ended":
@@ -415,10 +477,3 @@ class Supervisor:
 
     def _note(self, kind: str, **fields: Any) -> None:
         self._actions.append(Note(kind, fields))
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return f"signal {signal.Signals(number).name}"
-    except ValueError:  # a real-time signal
-        return f"signal {number}"

@@ -1,0 +1,234 @@
+"""The supervisor under ps-sync: everybody waits for the slowest, and ps/0 says who that is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from supervising import CHIEF, KILL, PS0, PS1, WORKER, WORKER1, World, kills, running, starts
+
+from headway.cli.live import note_text
+from headway.launch.messages import Action, End, SignalTask, StopAsked, TellTask
+from headway.spec import Task
+
+TRAINING = [CHIEF, WORKER, WORKER1]
+ALL = [*TRAINING, PS0]
+
+
+def together(**changes: Any) -> World:
+    return running(**{"strategy": "ps-sync", "cluster": {"chief": 1, "worker": 2, "ps": 1}, **changes})
+
+
+def block(world: World, *missing: Task, seconds: float = 5.0) -> list[Action]:
+    return world.say(PS0, "blocked", step=world.step, missing=[str(task) for task in missing], seconds=seconds)
+
+
+def updated(world: World, tasks: list[Task] = TRAINING) -> None:
+    world.train_together(tasks)
+    world.say(PS0, "update", step=world.step, tasks=[str(task) for task in tasks], dropped=[], generation=1)
+
+
+def leave(task: Task) -> TellTask:
+    return TellTask(PS0, {"do": "leave", "task": str(task)})
+
+
+def close(reason: str) -> TellTask:
+    return TellTask(PS0, {"do": "close", "reason": reason})
+
+
+# --- blocked -------------------------------------------------------------------------------------------------
+def test_the_one_that_everybody_waits_for_is_named_at_once() -> None:
+    world = together()
+    assert block(world, WORKER) == []
+    assert world.note("blocked") == {"task": "worker/0", "seconds": 5.0, "waiting": ["chief/0", "worker/1"]}
+    text = note_text("blocked", world.note("blocked"))
+    assert text == "worker/0 keeps chief/0, worker/1 waiting: no update for 5.0 s"
+
+
+def test_each_of_several_is_named() -> None:
+    world = together()
+    block(world, WORKER, WORKER1)
+    assert [note.fields["task"] for note in world.notes if note.kind == "blocked"] == ["worker/0", "worker/1"]
+    assert world.note("blocked")["waiting"] == ["chief/0"]
+
+
+def test_a_frozen_task_is_named_within_10_seconds_whatever_the_limits_are() -> None:
+    world = together(limits={"heartbeat": 600})
+    world.wait(9, alive=[CHIEF, WORKER1, PS0])
+    assert world.note("silent")["task"] == "worker/0"
+    assert note_text("silent", world.note("silent")) == "worker/0 is silent: no heartbeat for 5.5 s"
+
+
+def test_those_who_wait_are_not_stalled_and_the_missing_one_is_restarted_after_its_limit() -> None:
+    world = together(limits={"stall": 60})
+    block(world, WORKER)
+    assert kills(world.wait(59, alive=ALL)) == set()
+    assert not world.has_note("stalled")  # `blocked` has said it
+    assert kills(world.wait(3, alive=ALL)) == {WORKER}
+    world.exit(WORKER)
+    assert "limits.stall" in world.note("restarting")["reason"]
+    assert starts(world.wait(2, alive=[CHIEF, WORKER1, PS0])) == {WORKER}
+    assert world.wait(120, alive=ALL) == []  # it starts: the others wait for that too
+    world.up(WORKER)
+    world.say(PS0, "unblocked", step=6, seconds=70.0)
+    updated(world)
+    assert world.restarts(*ALL) == [0, 1, 0, 0]
+
+
+def test_a_missing_one_that_comes_back_and_hangs_again_is_still_the_one_to_blame() -> None:
+    world = together(limits={"stall": 30})
+    block(world, WORKER)
+    world.wait(32, alive=ALL)
+    world.exit(WORKER)
+    world.wait(2, alive=ALL)
+    world.up(WORKER)
+    assert kills(world.wait(32, alive=ALL)) == {WORKER}
+
+
+@pytest.mark.parametrize("how", ["unblocked", "update"])
+def test_after_the_update_everybody_is_watched_again(how: str) -> None:
+    world = together(limits={"stall": 30})
+    block(world, WORKER)
+    world.say(PS0, how, step=6, seconds=1.0, tasks=[], dropped=[], generation=1)
+    assert kills(world.wait(32, alive=ALL)) == set(TRAINING)
+
+
+def test_the_missing_one_is_shown_as_stalled_until_it_goes_on() -> None:
+    world = together()
+    block(world, WORKER)
+    assert world.supervisor.tasks[WORKER].stalled
+    world.say(PS0, "unblocked", step=6, seconds=7.0)
+    updated(world)
+    assert world.note("going_on")["task"] == "worker/0"
+    assert not world.supervisor.tasks[WORKER].stalled
+
+
+def test_a_busy_chief_is_waited_for_without_a_word() -> None:
+    """It has said itself what it does; every evaluation would else look like a fault."""
+    world = together(limits={"stall": 100})
+    world.say(CHIEF, "evaluating", step=5)
+    block(world, CHIEF)
+    assert kills(world.wait(90, alive=ALL)) == set()
+    assert not world.has_note("blocked")
+    assert not world.has_note("stalled")
+    assert kills(world.wait(12, alive=ALL)) == {CHIEF}
+
+
+def test_waiting_for_a_task_that_starts_again_is_not_standing_still() -> None:
+    world = together(limits={"stall": 20, "start": 100})
+    world.exit(WORKER)
+    world.wait(2, alive=ALL)
+    assert world.wait(90, alive=ALL) == []
+    assert not world.has_note("stalled")
+
+
+def test_new_servers_are_not_blocked_by_what_the_old_ones_said() -> None:
+    world = together(limits={"stall": 30})
+    block(world, WORKER)
+    world.exit(PS0)
+    world.wait(2, alive=TRAINING)
+    world.up(PS0)
+    assert kills(world.wait(32, alive=ALL)) == set(TRAINING)
+
+
+# --- leaving and closing -------------------------------------------------------------------------------------
+def test_a_task_that_is_given_up_is_not_waited_for() -> None:
+    world = together(restart={"attempts": 0, "exhausted": "continue"})
+    assert world.exit(WORKER) == [leave(WORKER)]
+    assert world.phase(WORKER) == "given up"
+
+
+def test_new_servers_are_told_who_will_not_come() -> None:
+    world = together(restart={"attempts": 1, "exhausted": "continue"})
+    world.exit(WORKER)
+    world.wait(2, alive=ALL)
+    world.exit(WORKER)
+    world.say(WORKER1, "done", reason="steps_per_task", step=5, own_steps=5)
+    world.exit(WORKER1, 0)
+    world.exit(PS0)
+    assert starts(world.wait(2, alive=[CHIEF])) == {PS0}
+    assert world.say(PS0, "ready") == [leave(WORKER), leave(WORKER1)]
+
+
+def test_a_task_given_up_while_the_servers_restart_is_told_when_they_are_up() -> None:
+    world = together(restart={"attempts": 1, "exhausted": "continue"})
+    world.exit(WORKER)
+    world.wait(2, alive=ALL)
+    world.exit(PS0)
+    assert world.exit(WORKER) == []
+    world.wait(2, alive=ALL)
+    assert world.say(PS0, "ready") == [leave(WORKER)]
+
+
+def test_a_task_that_dies_behind_its_last_step_is_not_waited_for() -> None:
+    world = together()
+    world.say(WORKER, "done", reason="steps_per_task", step=5, own_steps=5)
+    assert world.exit(WORKER) == [leave(WORKER)]
+
+
+def test_stopping_closes_the_updates_after_all_were_told() -> None:
+    world = together()
+    told = world.tell(StopAsked("Ctrl-C"))
+    assert told == [*(TellTask(task, {"do": "stop", "reason": "Ctrl-C"}) for task in TRAINING), close("Ctrl-C")]
+
+
+def test_the_happy_end() -> None:
+    world = together()
+    told = world.say(CHIEF, "done", reason="steps", step=100, own_steps=100)
+    assert told == [*(TellTask(task, {"do": "stop", "reason": "steps"}) for task in (WORKER, WORKER1)), close("steps")]
+    for task in (WORKER, WORKER1):
+        world.say(task, "done", reason="steps", step=100, own_steps=100)
+    assert world.exit(WORKER, 0) == []
+    assert world.exit(WORKER1, 0) == [TellTask(CHIEF, {"do": "finalize"})]
+    world.exit(CHIEF, 0)
+    assert world.exit(PS0, -15) == [End("finished", "steps")]
+
+
+def test_servers_that_are_away_when_training_stops_are_told_when_the_chief_is_back() -> None:
+    world = together()
+    world.exit(CHIEF)
+    world.exit(PS0)
+    told = world.tell(StopAsked("Ctrl-C"))
+    assert not any(isinstance(action, TellTask) and action.task == PS0 for action in told)
+    world.wait(2, alive=[WORKER, WORKER1])
+    world.say(PS0, "ready")
+    world.say(CHIEF, "ready")
+    assert world.say(CHIEF, "joined", step=4) == [TellTask(CHIEF, {"do": "stop", "reason": "Ctrl-C"}), close("Ctrl-C")]
+
+
+def test_no_other_strategy_is_told_to_leave_or_to_close() -> None:
+    world = running(restart={"attempts": 0, "exhausted": "continue"})
+    world.exit(WORKER)
+    world.tell(StopAsked("Ctrl-C"))
+    assert not any(isinstance(action, TellTask) and action.task == PS0 for action in world.actions)
+
+
+# --- deaths --------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("task", [CHIEF, WORKER])
+def test_a_dead_training_task_is_started_again_alone(task: Task) -> None:
+    world = together()
+    assert world.exit(task) == []
+    assert starts(world.wait(2, alive=ALL)) == {task}
+    world.up(task)
+    if task == CHIEF:
+        world.say(CHIEF, "initialized", how="adopted", step=world.step, generation=1)
+    assert not world.has_note("rollback")
+    assert world.restarts(*ALL) == [int(each == task) for each in ALL]
+
+
+def test_a_dead_server_takes_all_servers_with_it() -> None:
+    world = together(cluster={"chief": 1, "worker": 2, "ps": 2})
+    assert world.exit(PS1) == [SignalTask(PS0, KILL)]
+    world.exit(PS0)
+    assert starts(world.wait(2, alive=TRAINING)) == {PS0, PS1}
+    assert [world.phase(task) for task in TRAINING] == ["training"] * 3
+
+
+def test_a_rollback_counts_from_the_last_update_even_if_no_task_has_told_it_yet() -> None:
+    world = together()
+    world.say(PS0, "update", step=8, tasks=[], dropped=[], generation=1)
+    world.exit(PS0)
+    world.wait(2, alive=TRAINING)
+    world.up(PS0)
+    world.say(CHIEF, "initialized", how="restored", step=5, generation=2)
+    assert world.note("rollback") == {"step_before": 8, "step": 5, "steps_lost": 3}
