@@ -77,7 +77,7 @@ class Lines:
             self.evaluation = event
             self.line(f"{self._clock()} {evaluation_text(event)}")
         elif event["kind"] == "disconnected":
-            self.line(f"{self._clock()} {task} lost the servers and waits for them")
+            self.line(f"{self._clock()} {task} lost the others: {event['error'][:100]}")
 
     def looked(self, supervisor: Supervisor) -> None:
         now = time.monotonic()
@@ -172,13 +172,16 @@ def describe(job: Job) -> str:
 def progress_text(supervisor: Supervisor) -> str:
     job = supervisor.job
     training = job.cluster.training_tasks()
-    rates = [rate for task in training if (rate := supervisor.steps_per_s(task))]
+    rates = {task: rate for task in training if (rate := supervisor.steps_per_s(task))}
     target = job.workload.stop.steps
     losses = [loss for task in training if isinstance(loss := supervisor.tasks[task].loss, float)]
     text = f"step {supervisor.max_step:,}" + (f" of {target:,}" if target else "")
     if rates:
-        total = sum(rates)
-        text += f", {number(total)} steps/s, {number(total * job.workload.batch_size, 4)} examples/s"
+        total = sum(rates.values())
+        if job.strategy.is_synchronous:
+            total /= len(rates)  # their steps are one and the same
+        examples = sum(rate * job.batch_size_of(task) for task, rate in rates.items())
+        text += f", {number(total)} steps/s, {number(examples, 4)} examples/s"
         if target and supervisor.max_step < target and supervisor.state == "running":
             text += f", about {format_seconds((target - supervisor.max_step) / total)} left"
     if losses:

@@ -17,6 +17,8 @@ def prepare_environment() -> None:
     """Settings that TensorFlow reads when it is imported."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    # Much faster convolutions; by itself TensorFlow uses them on some CPUs only (docs/performance.md).
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     # The v1 functions that a graph needs say at each use that they are old.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     # gRPC would send the tasks' own traffic through a proxy.

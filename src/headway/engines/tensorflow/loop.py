@@ -78,8 +78,8 @@ class Training:
         """Train until there is a reason to stop."""
         try:
             started = self.trainer.start(self.own_steps)
-        except Stopped:
-            return self.stopped()
+        except Stopped as ended:
+            return self.stopped(ended)
         self.global_step = started.step
         self.introduce(started)
 
@@ -97,7 +97,7 @@ class Training:
             # --- is there a reason to stop? ---
             if self.control.stop_reason is not None:
                 return self.stopped()
-            if stop.steps is not None and self.global_step >= stop.steps:
+            if self.has_all_steps:
                 return "steps"
             if stop.steps_per_task is not None and self.own_steps >= stop.steps_per_task:
                 return "steps_per_task"
@@ -109,8 +109,8 @@ class Training:
             call_began = clock()
             try:
                 result = call(per_call if left >= per_call else 1)
-            except Stopped:
-                return self.stopped()
+            except Stopped as ended:
+                return self.stopped(ended)
             now = clock()
             is_warmup = self.own_steps - first_own_step < self.job.measure.warmup
             self.global_step, self.loss = result.step, result.loss
@@ -156,7 +156,17 @@ class Training:
                 if stop.accuracy is not None and accuracy is not None and accuracy >= stop.accuracy:
                     return "accuracy"
 
-    def stopped(self) -> str:
+    @property
+    def has_all_steps(self) -> bool:
+        asked = self.job.workload.stop.steps
+        return asked is not None and self.global_step >= asked
+
+    def stopped(self, ended: Stopped | None = None) -> str:
+        """The reason, where somebody else had one: the user, or another task."""
+        if ended is not None and ended.step is not None:
+            self.global_step = ended.step
+            if self.has_all_steps:
+                return "steps"
         return f"stopped: {self.control.stop_reason or 'the others have ended training'}"
 
     def introduce(self, started: Started) -> None:

@@ -13,7 +13,12 @@ class Disconnected(Exception):
 
 
 class Stopped(Exception):
-    """A stop was asked for while the task waited for others."""
+    """A stop was asked for while the task waited for others, or they ended training."""
+
+    def __init__(self, step: int | None = None) -> None:
+        super().__init__(f"at step {step}")
+        self.step = step
+        """The global step at which training ended, where it is known."""
 
 
 @dataclass(frozen=True)

@@ -164,9 +164,10 @@ class GraphTrainer:
         except GONE as error:
             raise Disconnected(in_one_line(error)) from error
         loss, penalty, input_seconds = seen.tolist()
+        last = int(counted[-1][0])
         rows = [row for row in counted.tolist() if row[2] != Answer.CLOSED]
         if not rows:
-            raise Stopped
+            raise Stopped(last)
         self._known_step = rows[-1][0]
         return StepResult(
             step=rows[-1][0],

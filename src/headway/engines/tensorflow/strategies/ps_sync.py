@@ -88,7 +88,7 @@ class PsSync(ServerTrainer):
                 continue  # an earlier process may have taken it with its last breath
             now, answer, _ = reply
             if answer == Answer.CLOSED:
-                raise Stopped
+                raise Stopped(now)
             return now
 
     def _reply(self, echo: int) -> list[int] | None:
