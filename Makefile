@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 # The stamp's name holds what the environment depends on, so a changed lock or interpreter sets it up anew.
 STAMP  := $(VENV)/.installed-$(shell $(PYTHON) -c 'import hashlib,sys; print(hashlib.sha256(open("requirements/lock.txt","rb").read()+sys.version.encode()).hexdigest()[:16])' 2>/dev/null)
 
-.PHONY: help setup demo test test-demo check format lock test-faults bench-startup clean
+.PHONY: help setup demo test test-system check format lock test-faults bench-startup clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: *.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -29,8 +29,8 @@ demo: setup      ## train the E1 CNN on MNIST: 1 parameter server, a chief and 1
 test: setup      ## unit, contract and real-process tests (under ten minutes on two cores)
 	@$(BIN)/python -m pytest
 
-test-demo: setup ## what `make demo` promises: accuracy, shared work, the exported model (minutes)
-	@$(BIN)/python -m pytest -m demo -s
+test-system: setup ## faults with real processes, and what `make demo` promises (minutes)
+	@$(BIN)/python -m pytest -m 'demo or fault'
 
 check: setup     ## format, lint, types
 	@$(BIN)/ruff format --check .

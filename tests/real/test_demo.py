@@ -1,4 +1,4 @@
-"""What `make demo` promises. It takes minutes, so it is a target of its own (`make test-demo`) and part of CI."""
+"""What `make demo` promises. It takes minutes, so it is a target of its own (`make test-system`) and part of CI."""
 
 from __future__ import annotations
 

@@ -1,0 +1,78 @@
+"""One real run of each strategy, from the command line to the record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import headway, write_job
+
+import headway as api
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+STEPS = 150
+
+
+def run_to_the_end(folder: Path, strategy: Any, cluster: dict[str, int], **workload: Any) -> api.Run:
+    job = write_job(
+        folder / "job.yaml",
+        strategy=strategy,
+        cluster=cluster,
+        workload={
+            "model": "softmax",
+            "dataset": {"name": "synthetic", "size": 4000, "test_size": 500},
+            "batch_size": 50,
+            "optimizer": {"name": "momentum", "learning_rate": 0.02, "weight_decay": 0.001},
+            "stop": {"steps": STEPS},
+            **workload,
+        },
+        measure={"warmup": 5},
+    )
+    done = headway("run", str(job), root=folder / "runs", timeout=150)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return api.load("last", folder / "runs")
+
+
+def gradients(run: api.Run) -> dict[str, int]:
+    return {task["task"]: task["gradients"] for task in run.summary()["tasks"]}
+
+
+def test_ps_sync_takes_one_gradient_of_every_task(tmp_path: Path) -> None:
+    run = run_to_the_end(tmp_path, "ps-sync", {"training": 2, "ps": 2})
+    figures = run.summary()
+    assert (figures["state"], figures["steps"]) == ("finished", STEPS)
+    assert gradients(run) == {"chief/0": STEPS, "worker/0": STEPS}
+    updates = run.rows("updates")
+    assert [row["step"] for row in updates] == list(range(1, STEPS + 1))
+    assert all(sorted(row["tasks"]) == ["chief/0", "worker/0"] and row["examples"] == 100 for row in updates)
+    assert (figures["effective_batch"], figures["dropped"]) == (100, 0)
+    assert figures["accuracy"] > 0.8
+    assert figures["penalty"] > 0
+    shown = headway("show", "last", root=tmp_path / "runs").stdout
+    assert "ps-sync, 2 of 2 gradients per update" in shown
+    assert "ps/0" in shown
+    assert "ps/1" in shown
+
+
+def test_allreduce_trains_without_servers(tmp_path: Path) -> None:
+    run = run_to_the_end(tmp_path, "allreduce", {"training": 2}, steps_per_call=3)
+    figures = run.summary()
+    assert (figures["state"], figures["steps"]) == ("finished", STEPS)
+    assert gradients(run) == {"chief/0": STEPS, "worker/0": STEPS}
+    assert figures["effective_batch"] == 100
+    assert figures["accuracy"] > 0.8
+    last = {task: [row for row in run.rows("steps") if row["task"] == task][-1] for task in ("chief/0", "worker/0")}
+    assert {row["step"] for row in last.values()} == {STEPS}
+    assert "every training task holds all variables" in headway("show", "last", root=tmp_path / "runs").stdout
+
+
+@pytest.mark.parametrize("options", [{"pull_ahead": 1}, {"transfer": "bfloat16"}], ids=["pull ahead", "bfloat16"])
+def test_ps_async_with_its_options(tmp_path: Path, options: dict[str, Any]) -> None:
+    run = run_to_the_end(tmp_path, {"kind": "ps-async", **options}, {"chief": 1, "ps": 1})
+    figures = run.summary()
+    assert (figures["state"], figures["steps"]) == ("finished", STEPS)
+    assert figures["accuracy"] > 0.8
+    # Nobody else pushes: what is stale is a task's own update, which a pull ahead has not seen.
+    staleness = [value for row in run.rows("steps") for value in row["staleness"]]
+    assert staleness == ([0] + [1] * (STEPS - 1) if "pull_ahead" in options else [0] * STEPS)
