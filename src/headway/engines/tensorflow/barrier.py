@@ -148,7 +148,7 @@ class Barrier:
         if step != self.step:
             self._dropped.append(task)
             return [Discard(task), Reply(task, Answer.DROPPED, self.step)]
-        if task in self.admitted:
+        if task in self.admitted or len(self.admitted) >= self.aggregate:  # its second one; or one too many, in a pause
             self._dropped.append(task)
             self._waiting[task] = Answer.DROPPED  # told later: there is nothing to do for it before the next update
             return [Discard(task)]
@@ -157,7 +157,8 @@ class Barrier:
         return [Admit(task), *self._update_if_due()]
 
     def _update_if_due(self) -> list[Action]:
-        present = len(self.batch_sizes) - len(self._left)
+        # Who left after arriving still gives its gradient: else the update would not wait for one of the others.
+        present = len(self.batch_sizes) - len(self._left.difference(self.admitted))
         if self.is_paused or not self.admitted or len(self.admitted) < min(self.aggregate, present):
             return []
         accepted = tuple(self.admitted)

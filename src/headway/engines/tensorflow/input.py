@@ -38,7 +38,8 @@ def index_batches(
     def of_epoch(epoch: Any) -> Any:
         seeds = tf.stack([tf.constant(seed, tf.int64), epoch])
         order = tf.random.experimental.stateless_shuffle(tf.range(num_examples, dtype=tf.int64), seeds, alg="philox")
-        skipped = tf.where(epoch == first_epoch, offset, tf.constant(0, tf.int64))
+        # tf.equal: in a v1 graph `==` asks whether two tensors are the same object.
+        skipped = tf.where(tf.equal(epoch, first_epoch), offset, tf.constant(0, tf.int64))
         return order[task_number::num_tasks][skipped:]
 
     epochs = tf.data.Dataset.range(first_epoch, FOREVER)

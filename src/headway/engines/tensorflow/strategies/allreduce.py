@@ -45,42 +45,43 @@ ALONE_BYTES = 256 * 1024
 GROUP_KEY = 1000  # TensorFlow's name for the set of members; its own strategy counts from 1
 
 
-def connect(assignment: Assignment) -> Any:
-    """This task's strategy. Its server listens from now on, and waits for nobody. Raises ports.PortTaken."""
-    task, port = assignment.task, assignment.port
-    if port is None:
-        raise SiteError(f"TF_CONFIG gives {task} no address")
-    ports.check_free(port)
-    threads = assignment.job.cluster.role(task.role).threads
-    tf.config.threading.set_intra_op_parallelism_threads(threads.intra_op or 0)
-    tf.config.threading.set_inter_op_parallelism_threads(threads.inter_op or 0)
-    # Who is alive is the supervisor's business. TensorFlow's own coordination service would make us wait here for every
-    # member, without a limit, and would report an error in the members that are left when one has ended in order.
-    context.context().configure_coordination_service(service_type="")
-    CollectiveAllReduceExtended._enable_check_health = False
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec(assignment.addresses), task_type=task.role, task_id=task.index, rpc_layer="grpc"
-    )
-    ring = tf.distribute.experimental.CommunicationOptions(
-        implementation=tf.distribute.experimental.CommunicationImplementation.RING
-    )
-    try:
-        return tf.distribute.MultiWorkerMirroredStrategy(resolver, ring)
-    except tf.errors.UnknownError as error:
-        if "Could not start gRPC server" in error.message:  # taken since the check
-            raise ports.PortTaken(f"port {port} is taken by another program") from None
-        raise
-
-
 class Ring:
-    """Sums over all members. Every member must build the same sums in the same order."""
+    """The members of a run, knitted together: this task's server, and sums over all of them.
 
-    def __init__(self, num_members: int) -> None:
-        self._num_members = num_members
+    There can be one in a process, and it cannot be mended.
+    """
+
+    def __init__(self, assignment: Assignment) -> None:
+        """The server listens from now on, and waits for nobody. Raises ports.PortTaken."""
+        self._num_members = assignment.num_training_tasks
         self._num_sums = 0
+        task, port = assignment.task, assignment.port
+        if port is None:
+            raise SiteError(f"TF_CONFIG gives {task} no address")
+        ports.check_free(port)
+        threads = assignment.job.cluster.role(task.role).threads
+        tf.config.threading.set_intra_op_parallelism_threads(threads.intra_op or 0)
+        tf.config.threading.set_inter_op_parallelism_threads(threads.inter_op or 0)
+        # Who is alive is the supervisor's business. TensorFlow's own coordination service would make us wait here for
+        # every member, without a limit, and would report an error in those that are left when one has ended in order.
+        context.context().configure_coordination_service(service_type="")
+        CollectiveAllReduceExtended._enable_check_health = False
+        members = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec(assignment.addresses), task_type=task.role, task_id=task.index, rpc_layer="grpc"
+        )
+        options = tf.distribute.experimental.CommunicationOptions(
+            implementation=tf.distribute.experimental.CommunicationImplementation.RING
+        )
+        try:
+            self._strategy = tf.distribute.MultiWorkerMirroredStrategy(members, options)
+        except tf.errors.UnknownError as error:
+            if "Could not start gRPC server" in error.message:  # taken since the check
+                raise ports.PortTaken(f"port {port} is taken by another program") from None
+            raise
 
     def sum(self, tensors: Sequence[Any]) -> list[Any]:
-        """The sum of each of these tensors, all of one type; the same bits in every member.
+        """The sum of each of these tensors, all of one type; the same bits in every member. Each member must ask for the
+        same sums in the same order.
 
         The operation is called directly. MultiWorkerMirroredStrategy's wrapper takes a new key for each sum, which
         costs the members a message to the first one, and puts all tensors into one before it sends anything.
@@ -116,17 +117,16 @@ class Ring:
 
 
 class AllReduce:
-    def __init__(self, assignment: Assignment) -> None:
+    def __init__(self, assignment: Assignment, ring: Ring | None = None) -> None:
         self.assignment = assignment
         self.job = assignment.job
-        self._strategy = connect(assignment)
+        self.ring = ring or Ring(assignment)
         self.device = f"/job:{assignment.task.role}/task:{assignment.task.index}/device:CPU:0"
         self.problem = Problem(self.job)
         self.optimizer = Optimizer(self.job.workload.optimizer)
         self.batch_size = self.job.batch_size_of(assignment.task)
         self._examples = sum(self.job.batch_size_of(task) for task in self.job.cluster.training_tasks())
         self._arrays = self.problem.load("train")
-        self._ring = Ring(assignment.num_training_tasks)
         self._call: Any = None
         self._was_started = False
         self._has_variables = False  # the chief's values are here
@@ -210,10 +210,10 @@ class AllReduce:
         @tf.function  # type: ignore[untyped-decorator]
         def hand_out(generation: Any) -> Any:
             own = [tf.identity(variable) if is_chief else tf.zeros_like(variable) for variable in floats]
-            for variable, value in zip(floats, self._ring.sum(own), strict=True):
+            for variable, value in zip(floats, self.ring.sum(own), strict=True):
                 variable.assign(value)
             own_counts = tf.stack([self.state.global_step, generation])
-            (counts,) = self._ring.sum([own_counts if is_chief else tf.zeros_like(own_counts)])
+            (counts,) = self.ring.sum([own_counts if is_chief else tf.zeros_like(own_counts)])
             self.state.global_step.assign(counts[0])
             return counts
 
@@ -262,12 +262,12 @@ class AllReduce:
         said = [average.value for average in computed.averages]
         said.append(tf.cast(tf.stack([closing, made + 1 < num_steps]), tf.float32))
         if self.job.strategy.transfer == "float32":
-            summed = self._ring.sum([*gradients, *said])
+            summed = self.ring.sum([*gradients, *said])
             gradients, said = summed[: len(gradients)], summed[len(gradients) :]
         else:
             dtype = tf.as_dtype(self.job.strategy.transfer)
-            sent = self._ring.sum([tf.cast(gradient, dtype) for gradient in gradients])
-            gradients, said = [tf.cast(each, tf.float32) for each in sent], self._ring.sum(said)
+            sent = self.ring.sum([tf.cast(gradient, dtype) for gradient in gradients])
+            gradients, said = [tf.cast(each, tf.float32) for each in sent], self.ring.sum(said)
         averages = [each._replace(value=value) for each, value in zip(computed.averages, said, strict=False)]
         is_over = said[-1][0] > 0
 
