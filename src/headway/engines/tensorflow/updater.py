@@ -131,7 +131,7 @@ class Updater:
                     for _ in range(size):
                         run(discard)
             case Forget(count):
-                self._arrived_at = []
+                self._arrived_at, self._is_blocked = [], False
                 for _ in range(count):
                     run(self._forget)
             case Update():

@@ -80,19 +80,21 @@ class PsSync(ServerTrainer):
         """Tell the updater, and wait for its welcome: from then on no answer is due to an earlier process of this
         task."""
         del step
+        now, answer, _ = self._ask(Message.JOINED)
+        if answer == Answer.CLOSED:
+            raise Stopped(now)
+        return now
+
+    def _ask(self, message: Message) -> list[int]:
+        """Say it until it is answered: an earlier process may take an answer with its last breath."""
         while True:
             echo = time.monotonic_ns()
-            self._tell(Message.JOINED, echo)
-            reply = self._reply(echo)
-            if reply is None:
-                continue  # an earlier process may have taken it with its last breath
-            now, answer, _ = reply
-            if answer == Answer.CLOSED:
-                raise Stopped(now)
-            return now
+            self._tell(message, echo)
+            if (reply := self._reply(echo)) is not None:
+                return reply
 
     def _reply(self, echo: int) -> list[int] | None:
-        """The answer to this very joining; earlier ones are thrown away."""
+        """The answer to what was said with this echo; earlier ones are thrown away."""
         options = v1.RunOptions(timeout_in_ms=int(1000 * WELCOME_SECONDS))
         try:
             while (reply := self._session.run(self._listen, options=options).tolist())[2] != echo:
@@ -110,9 +112,7 @@ class PsSync(ServerTrainer):
         if self.job.strategy.aggregate == self.assignment.num_training_tasks or self._session is None:
             return super().snapshot()
         try:
-            echo = time.monotonic_ns()
-            self._tell(Message.PAUSED, echo)
-            self._reply(echo)
+            self._ask(Message.PAUSED)
             snapshot = super().snapshot()
             self._tell(Message.RESUMED)
         except GONE as error:
