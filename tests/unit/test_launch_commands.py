@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headway.launch.commands import missing_cores, needs_port, pinned_cores, task_command, tf_config
+from headway.launch.commands import MEMORY, missing_cores, needs_port, pinned_cores, task_command, tf_config
 from headway.record.folder import RunFolder
 from headway.spec import Job, Task
 from headway.spec.load import parse_job
@@ -40,6 +40,9 @@ ADDRESSES = {task: f"10.0.0.{place}:2222" for place, task in enumerate((CHIEF, W
 def test_a_task_gets_what_the_contract_says_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADWAY_CACHE", str(tmp_path))
     monkeypatch.setenv("SECRET", "not for the record")
+    for name in MEMORY:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "4")  # the user's own stays, and is inherited
     command = task_command(job(), WORKER1, RunFolder(tmp_path / "run"), ADDRESSES, attempt=2, own_steps=7)
     assert command.argv == (sys.executable, "-m", "headway.engines.tensorflow")
     assert command.env.pop("TF_CONFIG")
@@ -50,6 +53,7 @@ def test_a_task_gets_what_the_contract_says_and_nothing_else(tmp_path: Path, mon
         "HEADWAY_CONTINUE": '{"own_steps": 7, "trained_seconds": 0.0}',
         "HEADWAY_CACHE": str(tmp_path),
         "PYTHONUNBUFFERED": "1",
+        **{name: value for name, value in MEMORY.items() if name != "MALLOC_ARENA_MAX"},
     }
 
 

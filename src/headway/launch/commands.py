@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,17 @@ from headway.record.folder import RunFolder
 from headway.spec.cluster import Task
 from headway.spec.job import Job
 from headway.workloads import cache_folder
+
+# A training step allocates and frees tensors of many megabytes. glibc would give each back to the kernel and get zeroed
+# pages for the next, tens of thousands of page faults in a step: kept, and in huge pages, they cost a few percent less
+# of a step (docs/performance.md). What the user has set stays.
+MEMORY = {
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(2**31),
+    "MALLOC_TOP_PAD_": str(64 * 2**20),
+}
 
 
 @dataclass(frozen=True)
@@ -47,6 +59,7 @@ def task_command(
         "HEADWAY_CONTINUE": json.dumps({"own_steps": own_steps, "trained_seconds": trained_seconds}),
         "HEADWAY_CACHE": str(cache_folder().absolute()),
         "PYTHONUNBUFFERED": "1",
+        **{name: value for name, value in MEMORY.items() if name not in os.environ},
     }
     if addresses and needs_port(job, task):
         env["TF_CONFIG"] = json.dumps(tf_config(task, addresses))
