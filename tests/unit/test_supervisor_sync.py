@@ -45,6 +45,14 @@ def test_the_one_that_everybody_waits_for_is_named_at_once() -> None:
     assert text == "worker/0 keeps chief/0, worker/1 waiting: no update for 5.0 s"
 
 
+def test_nobody_is_named_for_what_waits_in_a_frozen_server() -> None:
+    world = together(cluster={"chief": 1, "worker": 2, "ps": 2})
+    world.wait(4.5, alive=[*TRAINING, PS0])
+    block(world, WORKER)
+    assert not world.has_note("blocked")
+    assert not world.supervisor.tasks[WORKER].stalled
+
+
 def test_each_of_several_is_named() -> None:
     world = together()
     block(world, WORKER, WORKER1)

@@ -146,7 +146,7 @@ class Supervisor:
                 self._watch.unblocked()
                 self._reached(said)
             case "blocked":
-                self._actions += self._watch.blocked(said)
+                self._actions += self._watch.blocked(said, now)
             case "unblocked":
                 self._watch.unblocked()
             case "evaluation":

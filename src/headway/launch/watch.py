@@ -37,8 +37,11 @@ class Watch:
         self._servers = [state for task, state in tasks.items() if task.role == "ps"]
         self._silence = min(SILENCE, max(SILENCE_FLOOR, job.limits.heartbeat / 2))
 
-    def blocked(self, said: dict[str, Any]) -> Iterator[Note]:
-        """ps-sync: an update waits long for some tasks. These are named; the others are not to blame."""
+    def blocked(self, said: dict[str, Any], now: float) -> Iterator[Note]:
+        """ps-sync: an update waits long for some tasks. These are named; the others are not to blame. Nor are these
+        where a server has fallen silent: what they sent waits there."""
+        if any(now - server.alive_at > SILENCE_FLOOR for server in self._servers):
+            return
         self._missing = [state.task for state in self._training if str(state.task) in said["missing"]]
         waiting = [str(state.task) for state in self._training if state.phase == "training"]
         waiting = [name for name in waiting if name not in said["missing"]]
