@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 # The stamp's name holds what the environment depends on, so a changed lock or interpreter sets it up anew.
 STAMP  := $(VENV)/.installed-$(shell $(PYTHON) -c 'import hashlib,sys; print(hashlib.sha256(open("requirements/lock.txt","rb").read()+sys.version.encode()).hexdigest()[:16])' 2>/dev/null)
 
-.PHONY: help setup demo test test-system check format lock test-faults bench-startup clean
+.PHONY: help setup demo test test-system check format lock test-faults fault-matrix bench-overhead bench-startup clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: *.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -43,6 +43,12 @@ format: setup    ## rewrite the sources in the project's format
 
 test-faults: setup  ## the fault tests, ten times in a row
 	@for i in 1 2 3 4 5 6 7 8 9 10; do echo "round $$i of 10"; $(BIN)/python -m pytest -q -m fault || exit 1; done
+
+fault-matrix: setup  ## every fault of every role under every strategy; writes docs/faults.md (half an hour)
+	@$(BIN)/python tests/faults/run_matrix.py
+
+bench-overhead: setup  ## Headway against hand-written scripts (over an hour; nothing else may run)
+	@$(BIN)/python benchmarks/overhead.py
 
 bench-startup: setup  ## how long `headway --help` takes, repeated
 	@$(BIN)/python benchmarks/startup.py
