@@ -11,6 +11,7 @@ STRATEGIES = {
     "single": "headway.engines.tensorflow.strategies.single:Single",
     "ps-async": "headway.engines.tensorflow.strategies.ps_async:PsAsync",
     "ps-sync": "headway.engines.tensorflow.strategies.ps_sync:PsSync",
+    "allreduce": "headway.engines.tensorflow.strategies.allreduce:AllReduce",
 }
 
 

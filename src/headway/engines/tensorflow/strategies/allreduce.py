@@ -35,13 +35,14 @@ from headway.engines.tensorflow.optimizers import Optimizer
 from headway.engines.tensorflow.placement import place
 from headway.engines.tensorflow.problem import Problem
 from headway.engines.tensorflow.state import State, declared
-from headway.engines.tensorflow.strategies.graph import GONE, POLL_SECONDS, in_one_line
+from headway.engines.tensorflow.strategies.graph import GONE, POLL_SECONDS
 from headway.engines.tensorflow.trainer import Disconnected, Snapshot, Started, StepResult, Stopped
 from headway.errors import FormatError, HeadwayError, SiteError
 
 Result = TypeVar("Result")
 # Tensors of at least this many bytes travel alone, which spares copying them into one with the others and back.
 ALONE_BYTES = 256 * 1024
+OVER = "training is over"
 GROUP_KEY = 1000  # TensorFlow's name for the set of members; its own strategy counts from 1
 
 
@@ -80,11 +81,11 @@ class Ring:
             raise
 
     def sum(self, tensors: Sequence[Any]) -> list[Any]:
-        """The sum of each of these tensors, all of one type; the same bits in every member. Each member must ask for the
+        """The sum of each of these tensors, all of one type; the same bits in every member. All must ask for the
         same sums in the same order.
 
-        The operation is called directly. MultiWorkerMirroredStrategy's wrapper takes a new key for each sum, which
-        costs the members a message to the first one, and puts all tensors into one before it sends anything.
+        TensorFlow's operation is called directly, for its strategy's `all_reduce` takes a new key for each sum, which
+        costs the members one more message, and copies all tensors into one before it sends anything.
         """
         if self._num_members == 1:
             return list(tensors)
@@ -113,6 +114,8 @@ class Ring:
             merge_op="Add",
             final_op="Id",
             communication_hint="ring",
+            # Halves of what goes to a neighbour: one is added up while the other one travels.
+            max_subdivs_per_device=2,
         )
 
 
@@ -162,7 +165,7 @@ class AllReduce:
         try:
             return begun.result()
         except GONE as error:
-            raise Disconnected(in_one_line(error)) from error
+            raise Disconnected(_what_broke(error)) from error
 
     def _wait_for_the_end(self) -> NoReturn:
         """A ring cannot be knitted anew in this process: the launcher ends it, and starts another one."""
@@ -269,35 +272,33 @@ class AllReduce:
             sent = self.ring.sum([tf.cast(gradient, dtype) for gradient in gradients])
             gradients, said = [tf.cast(each, tf.float32) for each in sent], self.ring.sum(said)
         averages = [each._replace(value=value) for each, value in zip(computed.averages, said, strict=False)]
-        is_over = said[-1][0] > 0
-
-        def update() -> Any:
+        num_closing, num_going_on = tf.unstack(said[-1])
+        # Every sum is awaited before anything is updated: a ring that breaks leaves the variables at one step. The
+        # update is refused by an operation that fails; a condition around it would make every step slower.
+        with tf.control_dependencies([*gradients, *said]):
+            agreed = tf.debugging.Assert(tf.equal(num_closing, 0), [OVER])
+        with tf.control_dependencies([agreed]):
             ready = list(zip(pieces, self.optimizer.clipped(gradients), strict=True))
             now = tf.raw_ops.ReadVariableOp(resource=self.state.global_step.handle, dtype=tf.int64)
             step.update(self.optimizer, self.state, ready, averages, now)
             self.state.global_step.assign_add(1, read_value=False)
             penalty = tf.constant(0.0) if computed.penalty is None else computed.penalty
-            numbers = [tf.constant(1.0), computed.loss, penalty, tf.cast(batch.seconds, tf.float32)]
-            return tf.cast(tf.stack(numbers), tf.float64)
-
-        # Every sum is awaited before anything is updated: a ring that breaks leaves the variables at one step.
-        with tf.control_dependencies([*gradients, *said]):
-            is_over = tf.identity(is_over)
-        seen = tf.cond(is_over, lambda: tf.zeros([4], tf.float64), update)
-        everybody = float(self.assignment.num_training_tasks)
-        return seen, tf.logical_and(tf.logical_not(is_over), tf.equal(said[-1][1], everybody))
+            numbers = tf.stack([tf.constant(1.0), computed.loss, penalty])
+            seen = tf.concat([tf.cast(numbers, tf.float64), [batch.seconds]], axis=0)
+        return seen, tf.equal(num_going_on, float(self.assignment.num_training_tasks))
 
     def step(self, num_steps: int) -> StepResult:
         if not self._is_connected:
             raise Disconnected("not connected")
         try:
             made, loss, penalty, input_seconds = self._run(num_steps, self.assignment.control.stop_reason is not None)
-        except GONE as error:
+        except (*GONE, tf.errors.InvalidArgumentError) as error:
+            if isinstance(error, tf.errors.InvalidArgumentError) and OVER not in error.message:
+                raise
             self._is_connected = False
-            raise Disconnected(in_one_line(error)) from error
-        if not made:
-            self._is_connected = False
-            raise Stopped
+            if OVER in error.message:
+                raise Stopped(self._step) from None
+            raise Disconnected(_what_broke(error)) from error
         self._step += int(made)
         return StepResult(
             step=self._step,
@@ -331,14 +332,15 @@ class AllReduce:
         while not closing.done() and not self.assignment.control.hurry and time.monotonic() < deadline:
             wait([closing], POLL_SECONDS)
         if closing.done() and (error := closing.exception()) is not None:
-            print(f"leaving: {str(error).strip()[:300]}", flush=True)
+            print(f"leaving: {_what_broke(error)}", flush=True)
 
     def snapshot(self) -> Snapshot:
         """Of this member's variables: there to the end, whatever became of the others."""
         if not self._has_variables:
             raise Disconnected("not connected")
         values = self.state.join([variable.numpy() for variable in self.state.variables])
-        return Snapshot(self._step, self._generation, values)
+        # A call that broke off may have made some of its steps.
+        return Snapshot(int(values["global_step"]), self._generation, values)
 
     def placement(self) -> list[dict[str, Any]]:
         """Every training task holds all of them; this is the view of one."""
@@ -349,6 +351,13 @@ class AllReduce:
 
     def close(self) -> None:
         """Nothing can be given up: the server has no stop."""
+
+
+def _what_broke(error: BaseException) -> str:
+    """TensorFlow's error in one line: why the ring broke, without the traceback that it puts before."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    why = next((line for line in lines if line.startswith("Collective ops is aborted by")), lines[-1])
+    return f"{type(error).__name__}: {why[:300]}"
 
 
 def _in_background(call: Callable[[], Result]) -> Future[Result]:
