@@ -67,7 +67,7 @@ def arguments() -> argparse.Namespace:
     add("--scale", type=float, default=1.0, help="make all runs that much longer, 0.5: half as long [%(default)s]")
     add("--steps", type=int, help="steps of each training task, in all cases")
     add("--warmup", type=int, help="first steps of each task that rates leave out [mnist_cnn 10, softmax 200]")
-    add("--inter-op", type=int, help="inter-op threads of training tasks [what is best for the bare script]")
+    add("--inter-op", type=int, help="inter-op threads of training tasks [1, the best for the bare scripts]")
     add("--others", type=float, default=0.1, help="cores that others may use during a sample [%(default)s]")
     add("--keep-loaded", action="store_true", help="count disturbed samples, too: only while developing")
     add("--limit", type=float, default=300.0, help="seconds that one training may take [%(default)s]")

@@ -30,9 +30,9 @@ STEPS = {
     ("allreduce", "softmax"): 4_000,
 }
 WARMUP = {"mnist_cnn": 10, "softmax": 200}
-# The number that is best for the bare script. One core is busy with one operation; a second thread pays only where
-# one waits for the network.
-INTER_OP = {"single": 1, "ps-async": 2, "ps-sync": 2, "allreduce": 2}
+# Inter-op threads of training tasks: the number that is best for the bare scripts. A second thread on the same core
+# only hands operations over: small steps are a third slower with it, large ones no faster.
+INTER_OP = 1
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Lengths:
         usual = max(1, round(STEPS[setup.strategy, setup.model] * self.scale))
         steps = self.steps if self.steps is not None else usual
         warmup = self.warmup if self.warmup is not None else min(WARMUP[setup.model], steps // 3)
-        return Length(steps, warmup, self.inter_op or INTER_OP[setup.strategy])
+        return Length(steps, warmup, self.inter_op or INTER_OP)
 
 
 def chosen_cases(only: Sequence[str]) -> list[Case]:

@@ -33,7 +33,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=100)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--warmup", type=int, default=10, help="first steps that the rate leaves out")
-    parser.add_argument("--inter-op", type=int, default=2)
+    parser.add_argument("--inter-op", type=int, default=1)
     parser.add_argument("--index", type=int, default=0)
     parser.add_argument("--workers", required=True, help="host:port of each worker, with commas")
     return parser.parse_args()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -261,3 +263,48 @@ def test_who_keeps_the_others_waiting_is_said_once_each_time(tmp_path: Path, mon
         [unblocked] = said("unblocked")
         assert unblocked["step"] == 1
         assert unblocked["seconds"] > said("blocked")[0]["seconds"] + 0.3 > 0.6
+
+
+# --- a request that a server refuses for nothing (graph.was_refused) --------------------------------------------------
+def refusing(call: Callable[..., Any], refusals: list[int]) -> Callable[..., Any]:
+    """`call`, which a server refuses every third time, as TensorFlow says it."""
+
+    def maybe(*arguments: Any, **named: Any) -> Any:
+        refusals.append(len(refusals))
+        if len(refusals) % 3 == 0:
+            raise tf.errors.AbortedError(
+                None, None, "The same RunGraph (Worker) request was received twice. step_id: 1"
+            )
+        return call(*arguments, **named)
+
+    return maybe
+
+
+def test_refused_requests_are_made_again_and_every_step_is_there(tmp_path: Path) -> None:
+    counts: list[list[int]] = [[], [], [], []]
+    with cluster(tmp_path, job_of(1, 2, strategy="ps-sync", workload=workload())) as run:
+        for trainer, count in zip(run.trainers.values(), counts, strict=False):
+            trainer._calls[1] = refusing(trainer._calls[1], count)
+        assert run.updater is not None
+        run.updater._session.run = refusing(run.updater._session.run, counts[2])
+        run.steps(1)  # makes the update's callable
+        run.updater._updates = {kind: refusing(call, counts[3]) for kind, call in run.updater._updates.items()}
+        results = run.steps(7)
+        updates = run.updates()
+    assert [[one.step for one in each] for each in results.values()] == [list(range(2, 9))] * 2
+    assert all(one.accepted == 1 for each in results.values() for one in each)
+    assert [update["step"] for update in updates] == list(range(1, 9))
+    assert all(len(set(update["tasks"])) == 2 for update in updates)
+    assert all(len(count) > 7 for count in counts)
+
+
+def test_another_error_is_not_taken_for_a_refusal(tmp_path: Path) -> None:
+    with cluster(tmp_path, job_of(1, 1, strategy="ps-async", workload=workload())) as run:
+        trainer = run.trainers[run.chief]
+
+        def aborted(_: Any) -> Any:
+            raise tf.errors.AbortedError(None, None, "Graph handle is not found")
+
+        trainer._calls[1] = aborted
+        with pytest.raises(Disconnected, match="not found"):
+            trainer.step(1)

@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 from collections import deque
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -33,7 +34,7 @@ from headway.engines.tensorflow.optimizers import Optimizer
 from headway.engines.tensorflow.placement import place
 from headway.engines.tensorflow.problem import Problem
 from headway.engines.tensorflow.state import State, declared
-from headway.engines.tensorflow.strategies.graph import GONE, in_one_line
+from headway.engines.tensorflow.strategies.graph import GONE, in_one_line, surely
 from headway.engines.tensorflow.strategies.ps_sync import expected_examples
 from headway.engines.tensorflow.strategies.servers import devices
 from headway.errors import HeadwayError
@@ -72,7 +73,7 @@ class Updater:
         hear = self._session.make_callable(self._hear)
         try:
             while True:
-                kind, task, number = hear().tolist()
+                kind, task, number = surely(hear).tolist()
                 for action in self._barrier.hear(Message(kind), task, number):
                     self._do(action)
         except GONE as error:
@@ -96,14 +97,12 @@ class Updater:
             self._reply = v1.placeholder(tf.int64, [REPLY])
             self._replies = [each.enqueue(self._reply) for each in exchange.replies]
             self._admit = [
-                tf.group(
-                    *(admitted.enqueue(taken(own)) for own, admitted in zip(of_task, exchange.admitted, strict=True))
-                )
+                [admitted.enqueue(taken(own)) for own, admitted in zip(of_task, exchange.admitted, strict=True)]
                 for of_task in exchange.gradients
             ]
             self._discard = [[tf.group(*taken(own)) for own in of_task] for of_task in exchange.gradients]
             self._sizes = [[own.size() for own in of_task] for of_task in exchange.gradients]
-            self._forget = tf.group(*(tensor for each in exchange.admitted for tensor in taken(each)))
+            self._forget = [tf.group(*taken(each)) for each in exchange.admitted]
 
     def _connect(self) -> None:
         """Wait for the other servers and for the chief to fill the variables."""
@@ -113,27 +112,31 @@ class Updater:
         config = server.config(self._assignment)
         config.device_filters.append("/job:ps")
         self._session = v1.Session(self._target, graph=self._graph, config=config)
-        while not self._session.run(self._ready):
+        while not surely(self._session.run, self._ready):
             time.sleep(POLL_SECONDS)
-        step_now, generation = self._session.run([self._state.global_step, self._state.generation])
+        counts = [self._state.global_step, self._state.generation]
+        step_now, generation = surely(self._session.run, counts)
         self._barrier.step, self._generation = int(step_now), int(generation)
 
     def _do(self, action: Action) -> None:
-        run = self._session.run
+        run = partial(surely, self._session.run)
         match action:
             case Admit(task):
                 self._arrived_at.append(time.monotonic())
-                run(self._admit[task])
+                for admit in self._admit[task]:
+                    run(admit)
             case Discard(task):
-                run(self._discard[task])
+                for discard in self._discard[task]:
+                    run(discard)
             case Drain(task):
                 for discard, size in zip(self._discard[task], run(self._sizes[task]), strict=True):
                     for _ in range(size):
                         run(discard)
             case Forget(count):
                 self._arrived_at, self._is_blocked = [], False
-                for _ in range(count):
-                    run(self._forget)
+                for forget in self._forget:
+                    for _ in range(count):
+                        run(forget)
             case Update():
                 self._make_update(action)
             case Reply(task, answer, step_now, echo):
@@ -143,7 +146,9 @@ class Updater:
         kind = (len(update.tasks), update.examples != self._expected_examples)
         if kind not in self._updates:
             self._updates[kind] = self._build_update(*kind)
-        counted = self._updates[kind](self._expected_examples / update.examples)
+        make = partial(self._updates[kind], self._expected_examples / update.examples)
+        # On several servers some may have made their part when another refuses: then all are restored.
+        counted = surely(make) if len(self._exchange.devices) == 1 else make()
         if counted != self._barrier.step:
             raise HeadwayError(
                 f"step {counted} was counted where {self._barrier.step} is due: another updater is at work"
@@ -217,7 +222,7 @@ class Updater:
         if say is None:
             return
         task = self._tasks.index(Task.parse(message["task"])) if say == Message.LEFT else 0
-        self._session.run(self._say, {self._message: [say, task, 0]})
+        surely(self._session.run, self._say, {self._message: [say, task, 0]})
 
     def _look(self) -> None:
         arrived, missing = self._arrived_at[:1], self._barrier.missing

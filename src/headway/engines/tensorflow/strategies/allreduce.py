@@ -42,6 +42,7 @@ from headway.errors import FormatError, HeadwayError, SiteError
 Result = TypeVar("Result")
 # Tensors of at least this many bytes travel alone, which spares copying them into one with the others and back.
 ALONE_BYTES = 256 * 1024
+BEGIN_SECONDS = 5.0
 OVER = "training is over"
 GROUP_KEY = 1000  # TensorFlow's name for the set of members; its own strategy counts from 1
 
@@ -131,6 +132,7 @@ class AllReduce:
         self._examples = sum(self.job.batch_size_of(task) for task in self.job.cluster.training_tasks())
         self._arrays = self.problem.load("train")
         self._call: Any = None
+        self._begun: Future[Started] | None = None
         self._was_started = False
         self._has_variables = False  # the chief's values are here
         self._is_connected = False  # ... and nobody has left
@@ -154,7 +156,7 @@ class AllReduce:
                 )
             self.assignment.control.wait(POLL_SECONDS)
         # In a thread: inside TensorFlow, the wait for a member has no limit.
-        begun = _in_background(lambda: self._begin(own_steps))
+        self._begun = begun = _in_background(lambda: self._begin(own_steps))
         while not begun.done():
             if self.assignment.control.stop_reason is not None:
                 raise Stopped
@@ -323,6 +325,8 @@ class AllReduce:
         death to it. Whoever is dead or frozen is the supervisor's business, and then the step breaks off.
         """
         del reason
+        if self._begun is not None:  # stopped while we waited for it: the others may have begun
+            wait([self._begun], BEGIN_SECONDS)
         asked = self.job.workload.stop.steps
         if not self._is_connected or (asked is not None and self._step >= asked):
             return  # the others have counted the same steps, and leave too
@@ -331,7 +335,7 @@ class AllReduce:
         closing = _in_background(lambda: self._run(1, is_closing=True))
         while not closing.done() and not self.assignment.control.hurry and time.monotonic() < deadline:
             wait([closing], POLL_SECONDS)
-        if closing.done() and (error := closing.exception()) is not None:
+        if closing.done() and (error := closing.exception()) is not None and OVER not in str(error):
             print(f"leaving: {_what_broke(error)}", flush=True)
 
     def snapshot(self) -> Snapshot:

@@ -62,6 +62,9 @@ class GraphTrainer:
     def extend(self, state: State) -> None:
         """What a strategy needs in the graph besides variables and steps."""
 
+    can_repeat_step = True
+    """Whether a step that a server has refused may be made again at once, after `joined`."""
+
     def joined(self, step: int) -> int:
         """Called when the variables are ready and before the first step; returns the global step to begin with."""
         return step
@@ -160,7 +163,13 @@ class GraphTrainer:
 
     def step(self, num_steps: int) -> StepResult:
         try:
-            seen, counted = self._calls[num_steps](self._known_step)
+            try:
+                seen, counted = self._calls[num_steps](self._known_step)
+            except tf.errors.AbortedError as error:
+                if not was_refused(error) or not self.can_repeat_step:
+                    raise
+                self._known_step = self.joined(self._known_step)
+                seen, counted = self._calls[num_steps](self._known_step)
         except GONE as error:
             raise Disconnected(in_one_line(error)) from error
         loss, penalty, input_seconds = seen.tolist()
@@ -183,7 +192,7 @@ class GraphTrainer:
         if self._session is None or self._fetch is None:
             raise Disconnected("not connected")
         try:
-            values = self.state.join(self._fetch())
+            values = self.state.join(surely(self._fetch))
         except GONE as error:
             raise Disconnected(in_one_line(error)) from error
         return Snapshot(int(values["global_step"]), self._generation, values)
@@ -271,6 +280,26 @@ class GraphTrainer:
             raise outcome[0]
         result: Started | None = outcome[0]
         return result
+
+
+def was_refused(error: Any) -> bool:
+    """Whether a server took a request for one that it had seen before, and did nothing.
+
+    TensorFlow numbers requests at random, each in a new thread with a generator of 2**32 possible seeds; of its last
+    100,000 requests a server refuses a number that comes again. So about every 40,000th request is refused for nothing:
+    of a large model one in hours, of a tiny one that makes hundreds of steps a second one in minutes.
+    """
+    return isinstance(error, tf.errors.AbortedError) and "request was received twice" in error.message
+
+
+def surely(call: Callable[..., Any], *arguments: Any) -> Any:
+    """`call`, again where a server has refused it: for what one server does alone, or what only reads."""
+    while True:
+        try:
+            return call(*arguments)
+        except tf.errors.AbortedError as error:
+            if not was_refused(error):
+                raise
 
 
 def in_one_line(error: Any) -> str:

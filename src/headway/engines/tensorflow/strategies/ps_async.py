@@ -21,6 +21,7 @@ class PsAsync(ServerTrainer):
     def extend(self, state: State) -> None:
         self._wire = Wire(state, self.device, self.job.strategy.transfer)
         self._ahead: Any = None
+        self.can_repeat_step = not self.job.strategy.pull_ahead  # else the queue might hold a pull too many
         if self.job.strategy.pull_ahead:
             names = [each.name for each in self._declared if each.trainable]
             shapes = [list(state.declared[name].shape) for name in names]

@@ -21,7 +21,7 @@ from headway.engines.tensorflow.barrier import Answer, Message
 from headway.engines.tensorflow.exchange import MESSAGE, Exchange
 from headway.engines.tensorflow.state import State
 from headway.engines.tensorflow.step import StepTensors, Wire
-from headway.engines.tensorflow.strategies.graph import GONE, in_one_line
+from headway.engines.tensorflow.strategies.graph import GONE, in_one_line, surely
 from headway.engines.tensorflow.strategies.servers import ServerTrainer
 from headway.engines.tensorflow.trainer import Disconnected, Snapshot, Stopped
 from headway.spec.job import Job
@@ -127,7 +127,7 @@ class PsSync(ServerTrainer):
         teller.join(LEAVE_SECONDS)
 
     def _tell(self, message: Message, number: int = 0) -> None:
-        self._session.run(self._say, {self._message: [message, self.assignment.task_number, number]})
+        surely(self._session.run, self._say, {self._message: [message, self.assignment.task_number, number]})
 
     def _tell_quietly(self, message: Message) -> None:
         try:
