@@ -55,14 +55,27 @@ class Residue:
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._family: list[psutil.Process] = []
-        self._namespaces: set[str] = set()
+        # Held open: the kernel gives the name of a namespace that is gone to the next new one, which may be of another
+        # run that somebody has just started.
+        self._namespaces: dict[str, int] = {}
+
+    def __enter__(self) -> Residue:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for held in self._namespaces.values():
+            os.close(held)
 
     def look(self, running: Running) -> None:
         """Remember the run's processes, and the namespaces that are not ours."""
         with contextlib.suppress(psutil.NoSuchProcess):  # the run has just ended
             _, *self._family = running.processes()
-        found = {name for process in self._family for name in _namespaces(process.pid)}
-        self._namespaces |= found - _namespaces(os.getpid())
+        ours = {*_namespaces(os.getpid())}
+        for process in self._family:
+            for name, path in _namespaces(process.pid).items():
+                if name not in ours and name not in self._namespaces:
+                    with contextlib.suppress(OSError):  # it has just ended
+                        self._namespaces[name] = os.open(path, os.O_RDONLY)
 
     def left(self) -> list[str]:
         deadline = time.monotonic() + ALL_GONE
@@ -77,18 +90,20 @@ class Residue:
                 is_ours = process.environ().get("HEADWAY_RUN") == str(self._folder.path)
             except psutil.Error:  # it has just ended, or is not for us to see
                 is_ours = False
-            if is_ours or _namespaces(process.pid) & self._namespaces:
+            if is_ours or _namespaces(process.pid).keys() & self._namespaces.keys():
                 found.add(process.pid)
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
         held = [f"namespace {name}" for name in sorted(self._namespaces) if name in mounts]
         return [*(f"process {pid}" for pid in sorted(found)), *held]
 
 
-def _namespaces(pid: int) -> set[str]:
+def _namespaces(pid: int) -> dict[str, Path]:
+    """The namespaces that a process is in: the kernel's name for each, and where it is found."""
+    paths = [Path(f"/proc/{pid}/ns/{kind}") for kind in ("net", "pid", "mnt")]
     try:
-        return {str(Path(f"/proc/{pid}/ns/{kind}").readlink()) for kind in ("net", "pid", "mnt")}
+        return {str(path.readlink()): path for path in paths}
     except OSError:
-        return set()
+        return {}
 
 
 def last_step(folder: RunFolder, task: str) -> int | None:
@@ -117,8 +132,7 @@ def run_job(setup: Setup, cell: Cell | None, root: Path) -> Seen:
     job = write_job(root / "job.yaml", **job_of(setup, cell))
     facts: dict[str, Any] = {"load": load}
     at = time.time()
-    with Running(root / "runs", "run", str(job)) as running:
-        residue = Residue(running.folder)
+    with Running(root / "runs", "run", str(job)) as running, Residue(running.folder) as residue:
         try:
             if cell is not None:
                 running.wait_for(lambda: is_due(running.folder, setup), "the moment of the fault", LIMIT)
@@ -134,10 +148,12 @@ def run_job(setup: Setup, cell: Cell | None, root: Path) -> Seen:
                 time.sleep(1)
         except AssertionError as error:
             facts["broke"] = str(error)
-        facts["exit_code"] = running.process.poll()
+            running.process.kill()
+        facts["exit_code"] = running.process.wait()
+        facts["left"] = residue.left()
     record = Record(running.folder)
     run = running.folder.facts()
-    facts |= {"state": run["state"], "reason": run["reason"], "left": residue.left(), **end_of(record)}
+    facts |= {"state": run["state"], "reason": run["reason"], **end_of(record)}
     facts |= observe(record, setup, cell.task, at) if cell else count(record, setup, at)
     return Seen(**facts, seconds=time.monotonic() - began)
 

@@ -181,8 +181,9 @@ def test_a_killed_launcher_leaves_nothing_and_the_run_can_be_resumed(tmp_path: P
         assert len(family) >= 6  # launcher, unshare, agent, three tasks
         os.kill(running.process.pid, signal.SIGKILL)
         running.process.wait()
-        _, left = psutil.wait_procs(family[1:], timeout=5)
-        assert left == []
+        _, left = psutil.wait_procs(family[1:], timeout=10)
+        # What is dead and only waits for the machine's init to take note of it is gone.
+        assert [process for process in left if process.status() != psutil.STATUS_ZOMBIE] == []
     assert running.run.state == "interrupted"
     broken_off = running.run.summary()
     assert broken_off["steps"] > 0  # readable as it is

@@ -212,7 +212,6 @@ class AllReduce:
         floats = [variable for variable in self.state.variables if variable is not self.state.global_step]
         is_chief = self.assignment.is_chief
 
-        @tf.function  # type: ignore[untyped-decorator]
         def hand_out(generation: Any) -> Any:
             own = [tf.identity(variable) if is_chief else tf.zeros_like(variable) for variable in floats]
             for variable, value in zip(floats, self.ring.sum(own), strict=True):
@@ -222,7 +221,7 @@ class AllReduce:
             self.state.global_step.assign(counts[0])
             return counts
 
-        handed: Callable[[Any], Any] = hand_out
+        handed: Callable[[Any], Any] = tf.function(hand_out, autograph=False)
         return handed
 
     def _input(self, first_batch: int) -> Any:
