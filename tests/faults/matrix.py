@@ -144,7 +144,7 @@ SETUPS = {
             "`single`: one process",
             strategy={"kind": "single"},
             cluster={"chief": 1},
-            steps=10000,
+            steps=8000,
         ),
         Setup(
             "ps-async",
@@ -159,7 +159,7 @@ SETUPS = {
             "`ps-sync`, 2 of 2: chief, worker, 2 servers",
             strategy={"kind": "ps-sync"},
             cluster={"chief": 1, "worker": 1, "ps": 2},
-            steps=2400,
+            steps=3200,
             is_repeatable=True,
         ),
         Setup(
@@ -174,7 +174,7 @@ SETUPS = {
             "`allreduce`: chief, worker",
             strategy={"kind": "allreduce"},
             cluster={"chief": 1, "worker": 1},
-            steps=6000,
+            steps=8000,
             is_repeatable=True,
         ),
     )
