@@ -280,22 +280,37 @@ def refusing(call: Callable[..., Any], refusals: list[int]) -> Callable[..., Any
     return maybe
 
 
-def test_refused_requests_are_made_again_and_every_step_is_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("servers", [1, 3])
+@pytest.mark.parametrize("clip", [None, {"norm": 0.05}])
+def test_refused_requests_are_made_again_and_every_step_is_there_once(
+    tmp_path: Path, servers: int, clip: dict[str, float] | None
+) -> None:
+    """On three servers the others have made their part of the update when one refuses. Adam's state shows every part
+    that was made twice or left out."""
+    optimizer = {"name": "adam", "learning_rate": 0.01, "clip": clip}
+    job = job_of(servers, 2, strategy="ps-sync", workload=workload(optimizer=optimizer))
+    with cluster(tmp_path / "undisturbed", job) as run:
+        run.steps(8)
+        undisturbed = run.values()
     counts: list[list[int]] = [[], [], [], []]
-    with cluster(tmp_path, job_of(1, 2, strategy="ps-sync", workload=workload())) as run:
+    with cluster(tmp_path / "refused", job) as run:
         for trainer, count in zip(run.trainers.values(), counts, strict=False):
             trainer._calls[1] = refusing(trainer._calls[1], count)
         assert run.updater is not None
         run.updater._session.run = refusing(run.updater._session.run, counts[2])
-        run.steps(1)  # makes the update's callable
-        run.updater._updates = {kind: refusing(call, counts[3]) for kind, call in run.updater._updates.items()}
+        run.steps(1)  # makes the update's calls
+        merge = run.updater._merge
+        for kind, calls in merge._calls.items():
+            add_up, apply = ([refusing(call, counts[3]) for call in each] for each in calls)
+            merge._calls[kind] = (add_up, apply)
         results = run.steps(7)
-        updates = run.updates()
+        updates, values = run.updates(), run.values()
     assert [[one.step for one in each] for each in results.values()] == [list(range(2, 9))] * 2
     assert all(one.accepted == 1 for each in results.values() for one in each)
     assert [update["step"] for update in updates] == list(range(1, 9))
     assert all(len(set(update["tasks"])) == 2 for update in updates)
     assert all(len(count) > 7 for count in counts)
+    assert_close(values, undisturbed)
 
 
 def test_another_error_is_not_taken_for_a_refusal(tmp_path: Path) -> None:

@@ -44,6 +44,8 @@ class Exchange:
         ]
         """Of each task, on each used server."""
         self.admitted = [self._queue_on(server, "admitted", transfer) for server in self.used]
+        self.sums = [self._queue_on(server, "sums", "float32") for server in self.used]
+        """What was admitted, added up: there while a norm of all servers' sums is computed."""
 
     def _queue_on(self, server: int, name: str, transfer: str) -> Any:
         pieces, averages = self.pieces[server], self.averages[server]

@@ -137,18 +137,30 @@ def update(
 ) -> list[Any]:
     """Operations that bring every variable forward by one update, each where it lives; `step` is the global step
     before it."""
-    operations = []
     with tf.device(state.global_step.device):
         rate = optimizer.rate(step)
-    before = {}
+    counters = {}
     for name, counter in state.counters.items():
         with tf.device(counter.device):
-            before[name] = tf.raw_ops.ReadVariableOp(resource=counter.handle, dtype=tf.float32)
+            counters[name] = tf.raw_ops.ReadVariableOp(resource=counter.handle, dtype=tf.float32)
+    operations = apply(optimizer, state, gradients, averages, rate, counters)
+    with tf.control_dependencies(operations):
+        return operations + optimizer.count(state.counters)
+
+
+def apply(
+    optimizer: Optimizer,
+    state: State,
+    gradients: list[tuple[Piece, Any]],
+    averages: list[Average],
+    rate: Any,
+    counters: dict[str, Any],
+) -> list[Any]:
+    """The same for some of the variables, and without the counters: `counters` holds their values."""
+    operations = []
     for piece, gradient in gradients:
         with tf.device(piece.variable.device):
-            operations.append(optimizer.apply(gradient, piece.variable, piece.slots, rate, before))
-    with tf.control_dependencies(list(operations)):
-        operations += optimizer.count(state.counters)
+            operations.append(optimizer.apply(gradient, piece.variable, piece.slots, rate, counters))
     for average in averages:
         (piece,) = state.pieces[average.variable]
         moving = piece.variable

@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from headway.engines.tensorflow import ports, server, step
+from headway.engines.tensorflow import ports, server
 from headway.engines.tensorflow.assignment import Assignment
 from headway.engines.tensorflow.barrier import (
     Action,
@@ -30,6 +30,7 @@ from headway.engines.tensorflow.barrier import (
     Update,
 )
 from headway.engines.tensorflow.exchange import MESSAGE, REPLY, Exchange, taken
+from headway.engines.tensorflow.merge import Merge
 from headway.engines.tensorflow.optimizers import Optimizer
 from headway.engines.tensorflow.placement import place
 from headway.engines.tensorflow.problem import Problem
@@ -39,7 +40,6 @@ from headway.engines.tensorflow.strategies.ps_sync import expected_examples
 from headway.engines.tensorflow.strategies.servers import devices
 from headway.errors import HeadwayError
 from headway.spec.cluster import Task
-from headway.workloads.base import Average
 
 v1 = tf.compat.v1
 POLL_SECONDS = 0.2
@@ -62,7 +62,6 @@ class Updater:
         self._intervals: deque[float] = deque(maxlen=101)
         self._updated_at: float | None = None
         self._is_blocked = False
-        self._updates: dict[tuple[int, bool], Any] = {}
         self._optimizer = Optimizer(self._job.workload.optimizer)
 
     def run(self) -> None:
@@ -117,6 +116,7 @@ class Updater:
         counts = [self._state.global_step, self._state.generation]
         step_now, generation = surely(self._session.run, counts)
         self._barrier.step, self._generation = int(step_now), int(generation)
+        self._merge = Merge(self._state, self._exchange, self._optimizer, self._session)
 
     def _do(self, action: Action) -> None:
         run = partial(surely, self._session.run)
@@ -143,12 +143,8 @@ class Updater:
                 run(self._replies[task], {self._reply: [step_now, answer, echo]})
 
     def _make_update(self, update: Update) -> None:
-        kind = (len(update.tasks), update.examples != self._expected_examples)
-        if kind not in self._updates:
-            self._updates[kind] = self._build_update(*kind)
-        make = partial(self._updates[kind], self._expected_examples / update.examples)
-        # On several servers some may have made their part when another refuses: then all are restored.
-        counted = surely(make) if len(self._exchange.devices) == 1 else make()
+        factor = self._expected_examples / update.examples
+        counted = self._merge.update(len(update.tasks), factor, self._barrier.step - 1)
         if counted != self._barrier.step:
             raise HeadwayError(
                 f"step {counted} was counted where {self._barrier.step} is due: another updater is at work"
@@ -170,38 +166,6 @@ class Updater:
         if self._is_blocked:
             self._is_blocked = False
             self._assignment.event("unblocked", step=self._barrier.step, seconds=waited)
-
-    def _build_update(self, count: int, is_scaled: bool) -> Any:
-        """A callable that applies `count` admitted gradients and gives the global step. Tasks have weighted their
-        gradients already, so that their sum is the mean; only where an update has not the expected number of examples
-        is the sum scaled, by the factor that the callable takes."""
-        state, exchange = self._state, self._exchange
-        with self._graph.as_default(), tf.device(exchange.devices[0]):
-            factor = v1.placeholder(tf.float32, [])
-
-            def total(parts: list[Any]) -> Any:
-                added = parts[0] if len(parts) == 1 else tf.add_n(parts)
-                return added * factor if is_scaled else added
-
-            wire = step.Wire(state, exchange.devices[0], self._job.strategy.transfer)
-            gradients: list[tuple[Any, Any]] = []
-            averages: list[Average] = []
-            for server_number, admitted in zip(exchange.used, exchange.admitted, strict=True):
-                pieces, moving = exchange.pieces[server_number], exchange.averages[server_number]
-                with tf.device(exchange.devices[server_number]):
-                    elements = [taken(admitted) for _ in range(count)]
-                    for place_in_element, piece in enumerate(pieces):
-                        parts = [wire.received(piece, element[place_in_element]) for element in elements]
-                        gradients.append((piece, total(parts)))
-                    for place_in_element, each in enumerate(moving, start=len(pieces)):
-                        said = total([element[place_in_element] for element in elements])
-                        averages.append(Average(each.name, said, each.momentum or 0.0))
-            clipped = self._optimizer.clipped([gradient for _, gradient in gradients])
-            pairs = list(zip([piece for piece, _ in gradients], clipped, strict=True))
-            before = tf.raw_ops.ReadVariableOp(resource=state.global_step.handle, dtype=tf.int64)
-            pushed = step.update(self._optimizer, state, pairs, averages, before)
-            counted = step.count(state, [*pushed, before]) + 1
-        return self._session.make_callable(counted, [factor])
 
     def _names(self, tasks: tuple[int, ...]) -> list[str]:
         return [str(self._tasks[task]) for task in tasks]
