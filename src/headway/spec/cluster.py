@@ -55,7 +55,8 @@ class Threads(Strict):
     intra_op: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Threads that one operation may use. Default: the machine's cores divided over the training tasks."""
     inter_op: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """Operations that may run at once. Default: 2 (a server needs at least 2: with 1 TensorFlow can hang)."""
+    """Operations that may run at once. Default: 1 beside one intra_op thread, else 2; servers 2, for with 1 TensorFlow
+    can hang."""
 
 
 class RoleSettings(Strict):

@@ -98,23 +98,30 @@ def _threads(cluster: Cluster, num_cores: int, choices: list[Choice]) -> Cluster
     """Divide the machine: training tasks share its cores; a server's work is small and mostly copying."""
     num_training = len(cluster.training_tasks())
     share = max(1, num_cores // num_training)
-    defaults: dict[Role, tuple[int, int, str]] = {
-        "chief": (share, 2, f"{num_cores} cores divided over {num_training} training tasks"),
-        "worker": (share, 2, f"{num_cores} cores divided over {num_training} training tasks"),
-        "ps": (1, 2, "a server mostly copies; fewer than 2 inter-op threads can hang it"),
-        "evaluator": (1, 2, "evaluation must not take the cores of training"),
+    defaults: dict[Role, tuple[int, str]] = {
+        "chief": (share, f"{num_cores} cores divided over {num_training} training tasks"),
+        "worker": (share, f"{num_cores} cores divided over {num_training} training tasks"),
+        "ps": (1, "a server mostly copies"),
+        "evaluator": (1, "evaluation must not take the cores of training"),
     }
     updates: dict[str, RoleSettings] = {}
-    for role, (intra, inter, reason) in defaults.items():
+    for role, (intra, reason) in defaults.items():
         settings = cluster.role(role)
         if not settings.count:
             continue
         threads = settings.threads
         if threads.intra_op is None:
             choices.append(Choice(f"cluster.{role}.threads.intra_op", intra, reason))
-        if threads.inter_op is None:
-            choices.append(Choice(f"cluster.{role}.threads.inter_op", inter, "one operation more than the busy one"))
-        filled = Threads(intra_op=threads.intra_op or intra, inter_op=threads.inter_op or inter)
+        filled = Threads(intra_op=threads.intra_op or intra, inter_op=threads.inter_op)
+        if filled.inter_op is None:
+            if role == "ps":
+                inter, why = 2, "with 1 TensorFlow's server can hang"
+            elif filled.intra_op == 1:
+                inter, why = 1, "a second one on the same core only hands operations over"
+            else:
+                inter, why = 2, "one operation more than the busy one"
+            choices.append(Choice(f"cluster.{role}.threads.inter_op", inter, why))
+            filled = filled.model_copy(update={"inter_op": inter})
         updates[role] = settings.model_copy(update={"threads": filled})
     return cluster.model_copy(update=updates)
 
