@@ -62,7 +62,7 @@ def after_our_steps(ours: Optimizer, how: How = "partitioned", num_servers: int 
     with tf.Graph().as_default(), v1.Session() as session:
         state = State(VARIABLES, place(VARIABLES, num_servers, how), ours, [CPU] * num_servers)
         gradients = {each.name: v1.placeholder(tf.float32, each.shape) for each in VARIABLES}
-        pairs = step.Wire(state, CPU, "float32").split(gradients)
+        pairs = step.Wire(state, CPU, "float32").push(gradients)
         now = v1.placeholder(tf.int64, [])
         apply = step.update(ours, state, pairs, [], now)
         session.run(v1.global_variables_initializer())

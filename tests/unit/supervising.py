@@ -52,6 +52,8 @@ class World:
         return [action for action in new if not isinstance(action, Note)]
 
     def say(self, task: Task, kind: str, **fields: Any) -> list[Action]:
+        if kind == "step":
+            fields.setdefault("own_step", self.supervisor.tasks[task].own_steps + fields["num_steps"])
         return self.tell(TaskSaid(task, {"kind": kind, **fields}))
 
     def wait(self, seconds: float, alive: Sequence[Task] = ()) -> list[Action]:

@@ -216,7 +216,7 @@ def test_closing_tells_everybody_who_waits_and_forgets_their_gradients() -> None
     arrive(three, 2)
     three.hear(JOINED, 2, 1)
     arrive(three, 2, 1)  # the second one of task 2 waits too
-    assert three.hear(CLOSED, 0) == [Forget(2), Reply(1, Answer.CLOSED, 0), Reply(2, Answer.CLOSED, 0)]
+    assert three.hear(CLOSED, 0) == [Forget((2, 1)), Reply(1, Answer.CLOSED, 0), Reply(2, Answer.CLOSED, 0)]
     assert three.hear(CLOSED, 0) == []
     assert three.step == 0
 
@@ -396,9 +396,9 @@ class World:
                 else:
                     self.dropped.append(task)
                     self.counts["dropped"] += 1
-            case Forget(count):
-                assert count == len(self.admitted[0]) == len(self.admitted[1])
-                self.counts["forgotten"] += count
+            case Forget(tasks):
+                assert len(tasks) == len(self.admitted[0]) == len(self.admitted[1])
+                self.counts["forgotten"] += len(tasks)
                 for queue in self.admitted:
                     queue.clear()
             case Update():

@@ -49,6 +49,7 @@ from headway.sites import Node, Site, SitePlan, site
 from headway.sites.isolation import outside_pid
 from headway.spec.cluster import Task
 
+FREQUENT = ('"kind": "step"', '"kind": "update"')
 TICK = 0.2  # seconds between the supervisor's looks at the clock
 CANNOT_START = 127  # as a shell says it
 
@@ -341,7 +342,7 @@ def _events_of(message: dict[str, Any]) -> list[Event]:
             return [TaskStarted(Task.parse(message["task"]), message["attempt"], message["pid"])]
         case "lines":
             task = Task.parse(message["task"])
-            events = (parse_line(line.encode() + b"\n") for line in message["data"].split("\n"))
+            events = (parse_line(line.encode() + b"\n") for line in _thinned(message["data"].split("\n")))
             return [TaskSaid(task, event) for event in events if event]
         case "exited":
             return [TaskExited(Task.parse(message["task"]), message["attempt"], message["code"])]
@@ -349,3 +350,13 @@ def _events_of(message: dict[str, Any]) -> list[Event]:
             return [Heartbeat(Task.parse(task), age) for task, age in message["tasks"].items()]
         case _:
             return []
+
+
+def _thinned(lines: list[str]) -> list[str]:
+    """Of steps in a row only the last: it says how far the task is. A small model makes thousands in a second, and to
+    look at each would take a good part of a core from the training."""
+    kinds = [next((kind for kind in FREQUENT if kind in line[:60]), None) for line in lines]
+    following = [*kinds[1:], None]
+    return [
+        line for line, kind, follows in zip(lines, kinds, following, strict=True) if kind is None or kind != follows
+    ]

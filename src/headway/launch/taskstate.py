@@ -82,7 +82,7 @@ class TaskState:
         self.progress_at = self.alive_at = now
         self.busy = said["kind"] if said["kind"] in BUSY else None
         if said["kind"] == "step":
-            self.own_steps += said["num_steps"]
+            self.own_steps = said["own_step"]
             self.step, self.loss = said["step"], said.get("loss")
             if not said.get("warmup"):
                 self.step_seconds.append(said["seconds"] / said["num_steps"])

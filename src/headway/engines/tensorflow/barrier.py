@@ -64,9 +64,9 @@ class Discard:
 
 @dataclass(frozen=True)
 class Forget:
-    """Throw the admitted gradients away: there will be no update."""
+    """Throw the admitted gradients of these tasks away: there will be no update."""
 
-    count: int
+    tasks: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -171,6 +171,6 @@ class Barrier:
     def _close(self) -> list[Action]:
         self.is_closed = True
         told = [Reply(task, Answer.CLOSED, self.step) for task in sorted(self._waiting)]
-        forgotten = [Forget(len(self.admitted))] if self.admitted else []
+        forgotten = [Forget(tuple(self.admitted))] if self.admitted else []
         self.admitted, self._waiting = [], {}
         return [*forgotten, *told]

@@ -16,14 +16,14 @@ from typing import Any
 import tensorflow as tf
 
 from headway.engines.tensorflow.placement import Declared
-from headway.engines.tensorflow.state import Piece, State
+from headway.engines.tensorflow.state import Piece, State, new_variable
 
 MESSAGE = 3  # numbers in a message: kind, task, and one more (see barrier.py)
 REPLY = 3  # numbers in a reply: the global step, the answer, the echo
 
 
 class Exchange:
-    def __init__(self, state: State, devices: Sequence[str], num_tasks: int, transfer: str) -> None:
+    def __init__(self, state: State, devices: Sequence[str], num_tasks: int) -> None:
         self.devices = list(devices)
         self.pieces: list[list[Piece]] = [[] for _ in devices]
         """The parts of trained variables on each server, in the order in which their gradients are queued."""
@@ -39,20 +39,21 @@ class Exchange:
         with tf.device(devices[0]):
             self.arrivals = _queue("arrivals", [tf.int64], [[MESSAGE]])
             self.replies = [_queue(f"replies_{task}", [tf.int64], [[REPLY]]) for task in range(num_tasks)]
+            self.known = [new_variable(f"known_{task}", [], tf.int64, 0) for task in range(num_tasks)]
+            """The global step that each task was last told."""
         self.gradients = [
-            [self._queue_on(server, f"gradients_{task}", transfer) for server in self.used] for task in range(num_tasks)
+            [self._queue_on(server, f"gradients_{task}") for server in self.used] for task in range(num_tasks)
         ]
         """Of each task, on each used server."""
-        self.admitted = [self._queue_on(server, "admitted", transfer) for server in self.used]
-        self.sums = [self._queue_on(server, "sums", "float32") for server in self.used]
+        self.admitted = [self._queue_on(server, "admitted") for server in self.used]
+        self.sums = [self._queue_on(server, "sums") for server in self.used]
         """What was admitted, added up: there while a norm of all servers' sums is computed."""
 
-    def _queue_on(self, server: int, name: str, transfer: str) -> Any:
+    def _queue_on(self, server: int, name: str) -> Any:
         pieces, averages = self.pieces[server], self.averages[server]
-        dtypes = [tf.as_dtype(transfer)] * len(pieces) + [tf.float32] * len(averages)
         shapes = [piece.variable.shape for piece in pieces] + [list(each.shape) for each in averages]
         with tf.device(self.devices[server]):
-            return _queue(f"{name}_on_{server}", dtypes, shapes)
+            return _queue(f"{name}_on_{server}", [tf.float32] * len(shapes), shapes)
 
 
 def _queue(name: str, dtypes: list[Any], shapes: list[Any]) -> Any:

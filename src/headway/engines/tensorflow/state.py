@@ -66,8 +66,8 @@ class State:
         """The model's variables by name, each as its parts in order of their rows."""
         self._stored: list[tuple[str, Part, Any]] = []
         with tf.device(devices[0]):
-            self.global_step = _make("global_step", [], tf.int64, 0)
-            self.generation = _make("generation", [], tf.int64, 0)
+            self.global_step = new_variable("global_step", [], tf.int64, 0)
+            self.generation = new_variable("generation", [], tf.int64, 0)
         self._keep("global_step", self.global_step)
         for each in variables:
             self.pieces[each.name] = [
@@ -75,7 +75,9 @@ class State:
             ]
         # An optimizer's numbers of its own are on the last server: then every server counts its updates in some way.
         with tf.device(devices[-1]):
-            self.counters = {name: _make(name, [], tf.float32, value) for name, value in optimizer.counters.items()}
+            self.counters = {
+                name: new_variable(name, [], tf.float32, value) for name, value in optimizer.counters.items()
+            }
         for name, variable in self.counters.items():
             self._keep(name, variable)
 
@@ -87,11 +89,11 @@ class State:
         name = f"{each.name}/part_{number}" if is_split else each.name
         slots = {}
         with tf.device(devices[part.server]):
-            variable = _make(name, shape, tf.float32, 0, trainable=each.trainable)
+            variable = new_variable(name, shape, tf.float32, 0, trainable=each.trainable)
             self._keep(each.name, variable, part)
             if each.trainable:
                 for slot, value in optimizer.slots.items():
-                    slots[slot] = _make(f"{name}/{slot}", shape, tf.float32, value)
+                    slots[slot] = new_variable(f"{name}/{slot}", shape, tf.float32, value)
                     self._keep(f"{each.name}/{slot}", slots[slot], part)
         return Piece(each.name, part, variable, slots)
 
@@ -166,7 +168,7 @@ class State:
         return listed
 
 
-def _make(name: str, shape: Sequence[int], dtype: Any, value: float, trainable: bool = False) -> Any:
+def new_variable(name: str, shape: Sequence[int], dtype: Any, value: float, trainable: bool = False) -> Any:
     return v1.get_variable(
         name, list(shape), dtype, v1.constant_initializer(value), trainable=trainable, use_resource=True
     )

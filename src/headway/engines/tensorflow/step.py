@@ -12,7 +12,7 @@ what the record wants comes back as two small tensors, one from the task and one
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -25,6 +25,7 @@ from headway.workloads.base import Average, ForwardPass
 v1 = tf.compat.v1
 NO_LIMIT = 2**62
 COUNTED = 3  # numbers in StepTensors.counted
+TOGETHER_BYTES = 64 * 1024  # tensors of fewer travel together
 
 
 class StepTensors(NamedTuple):
@@ -85,8 +86,17 @@ def compute(
     return Computed(loss, penalty, dict(zip(names, gradients, strict=True)), averages)
 
 
+def clipped(optimizer: Optimizer, gradients: dict[str, Any]) -> dict[str, Any]:
+    """Those of variables that the loss depends on, all of one update, bounded as asked."""
+    known = {name: gradient for name, gradient in gradients.items() if gradient is not None}
+    return dict(zip(known, optimizer.clipped(list(known.values())), strict=True))
+
+
 class Wire:
-    """How variables and gradients travel between a task and the servers."""
+    """How variables and gradients travel between a task and the servers.
+
+    A message costs far more than a few kilobytes in it: small tensors from one device to another travel as one.
+    """
 
     def __init__(self, state: State, device: str, transfer: str) -> None:
         self._state = state
@@ -95,41 +105,65 @@ class Wire:
 
     def pull(self) -> dict[str, Any]:
         """Each trained variable's value, here. What is not trained is not pulled: training only adds to it."""
-        return {
-            name: self._joined([self._sent(piece) for piece in pieces])
-            if self._state.declared[name].trainable
-            else pieces[0].variable
-            for name, pieces in self._state.pieces.items()
-        }
-
-    def _sent(self, piece: Piece) -> Any:
-        with tf.device(piece.variable.device):
-            value = tf.raw_ops.ReadVariableOp(resource=piece.variable.handle, dtype=tf.float32)
-            return value if self._dtype == tf.float32 else tf.cast(value, self._dtype)
-
-    def _joined(self, parts: list[Any]) -> Any:
+        got: dict[int, Any] = {}
+        for server, pieces in _by_server(self._state.trained).items():
+            with tf.device(server):
+                values = [tf.raw_ops.ReadVariableOp(resource=p.variable.handle, dtype=tf.float32) for p in pieces]
+            here = self._carried(values, server, self._device)
+            got.update({id(piece): value for piece, value in zip(pieces, here, strict=True)})
         with tf.device(self._device):
-            got = [part if self._dtype == tf.float32 else tf.cast(part, tf.float32) for part in parts]
-            return tf.identity(got[0]) if len(got) == 1 else tf.concat(got, axis=0)
+            return {
+                name: _joined([got[id(piece)] for piece in pieces])
+                if self._state.declared[name].trainable
+                else pieces[0].variable
+                for name, pieces in self._state.pieces.items()
+            }
 
-    def split(self, gradients: dict[str, Any]) -> list[tuple[Piece, Any]]:
-        """Each part's gradient, still here but ready to be sent."""
-        pairs: list[tuple[Piece, Any]] = []
-        for name, gradient in gradients.items():
-            if gradient is None:
-                continue
-            pieces = self._state.pieces[name]
-            with tf.device(self._device):
-                ready = gradient if self._dtype == tf.float32 else tf.cast(gradient, self._dtype)
+    def push(self, gradients: dict[str, Any]) -> list[tuple[Piece, Any]]:
+        """Each part's gradient, on the part's server."""
+        parts: dict[int, Any] = {}
+        pushed = []
+        with tf.device(self._device):
+            for name, gradient in gradients.items():
+                if gradient is None:
+                    continue
+                pieces = self._state.pieces[name]
                 sizes = [piece.part.end - piece.part.begin for piece in pieces]
-                parts = [ready] if len(pieces) == 1 else tf.split(ready, sizes)
-            pairs += zip(pieces, parts, strict=True)
-        return pairs
+                split = [gradient] if len(pieces) == 1 else tf.split(gradient, sizes)
+                parts.update({id(piece): part for piece, part in zip(pieces, split, strict=True)})
+                pushed += pieces
+        there: dict[int, Any] = {}
+        for server, pieces in _by_server(pushed).items():
+            carried = self._carried([parts[id(piece)] for piece in pieces], self._device, server)
+            there.update({id(piece): part for piece, part in zip(pieces, carried, strict=True)})
+        return [(piece, there[id(piece)]) for piece in pushed]
 
-    def received(self, piece: Piece, gradient: Any) -> Any:
-        """The same on the server."""
-        with tf.device(piece.variable.device):
-            return gradient if self._dtype == tf.float32 else tf.cast(gradient, tf.float32)
+    def _carried(self, tensors: list[Any], sender: str, receiver: str) -> list[Any]:
+        if sender == receiver:
+            return tensors
+        with tf.device(sender):
+            sent = [tf.cast(each, self._dtype) for each in tensors]  # nothing, where it is of that type
+        small = [i for i, each in enumerate(sent) if each.shape.num_elements() * self._dtype.size < TOGETHER_BYTES]
+        if len(small) > 1:
+            with tf.device(sender):
+                together = tf.concat([tf.reshape(sent[i], [-1]) for i in small], axis=0)
+            with tf.device(receiver):
+                parts = tf.split(together, [sent[i].shape.num_elements() for i in small])
+                for i, part in zip(small, parts, strict=True):
+                    sent[i] = tf.reshape(part, tensors[i].shape)
+        with tf.device(receiver):
+            return [tf.cast(tf.identity(each), tf.float32) for each in sent]
+
+
+def _by_server(pieces: Iterable[Piece]) -> dict[str, list[Piece]]:
+    found: dict[str, list[Piece]] = {}
+    for piece in pieces:
+        found.setdefault(piece.variable.device, []).append(piece)
+    return found
+
+
+def _joined(parts: list[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else tf.concat(parts, axis=0)
 
 
 def update(
@@ -190,24 +224,22 @@ def _seen(step: StepTensors) -> Any:
     return tf.stack([tf.cast(step.loss, tf.float64), tf.cast(penalty, tf.float64), step.input_seconds])
 
 
-def several_in_one_call(build_step: Callable[[Any], StepTensors], num_steps: int, first: Any) -> tuple[Any, Any]:
+def several_in_one_call(build_step: Callable[[], StepTensors], num_steps: int) -> tuple[Any, Any]:
     """The same for `num_steps` steps in a loop inside the graph: [mean loss, mean penalty, input seconds] and a row of
-    `counted` for each. `build_step` gets the global step that the last one ended with, at first `first`. The variables
-    must exist already; an iteration begins when the last one is counted."""
+    `counted` for each. The variables must exist already; an iteration begins when the last one is counted."""
 
-    def body(index: Any, seen: Any, known: Any, counted: Any) -> tuple[Any, ...]:
-        step = build_step(known)
+    def body(index: Any, seen: Any, counted: Any) -> tuple[Any, ...]:
+        step = build_step()
         counted = counted.write(index, step.counted)
         with tf.control_dependencies([counted.flow]):
-            return index + 1, seen + _seen(step), step.counted[0], counted
+            return index + 1, seen + _seen(step), counted
 
-    _, seen, _, counted = v1.while_loop(
+    _, seen, counted = v1.while_loop(
         lambda index, *_: index < num_steps,
         body,
         (
             tf.constant(0),
             tf.zeros([3], tf.float64),
-            first,
             tf.TensorArray(tf.int64, size=num_steps, element_shape=[COUNTED]),
         ),
         parallel_iterations=1,

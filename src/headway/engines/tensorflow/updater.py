@@ -21,6 +21,7 @@ from headway.engines.tensorflow.assignment import Assignment
 from headway.engines.tensorflow.barrier import (
     Action,
     Admit,
+    Answer,
     Barrier,
     Discard,
     Drain,
@@ -58,7 +59,8 @@ class Updater:
         sizes = [self._job.batch_size_of(task) for task in self._tasks]
         self._barrier = Barrier(sizes, self._job.strategy.aggregate or len(sizes))
         self._expected_examples = expected_examples(self._job)
-        self._arrived_at: list[float] = []
+        self._arrived_at: dict[int, float] = {}
+        """When the gradients that the next update has so far came, by task, in the order in which they came."""
         self._intervals: deque[float] = deque(maxlen=101)
         self._updated_at: float | None = None
         self._is_blocked = False
@@ -73,8 +75,7 @@ class Updater:
         try:
             while True:
                 kind, task, number = surely(hear).tolist()
-                for action in self._barrier.hear(Message(kind), task, number):
-                    self._do(action)
+                self._do_all(self._barrier.hear(Message(kind), task, number))
         except GONE as error:
             # Another server is gone; the launcher ends them all.
             print(f"updater: {in_one_line(error)}", flush=True)
@@ -89,7 +90,7 @@ class Updater:
         with self._graph.as_default(), tf.device(servers[0]):
             self._state = State(variables, parts, self._optimizer, servers)
             self._ready = self._state.ready()
-            self._exchange = exchange = Exchange(self._state, servers, len(self._tasks), self._job.strategy.transfer)
+            self._exchange = exchange = Exchange(self._state, servers, len(self._tasks))
             self._hear = exchange.arrivals.dequeue()
             self._message = v1.placeholder(tf.int64, [MESSAGE])
             self._say = exchange.arrivals.enqueue(self._message)
@@ -100,6 +101,7 @@ class Updater:
                 for of_task in exchange.gradients
             ]
             self._discard = [[tf.group(*taken(own)) for own in of_task] for of_task in exchange.gradients]
+            self._put_last = [[own.enqueue(taken(own)) for own in of_task] for of_task in exchange.gradients]
             self._sizes = [[own.size() for own in of_task] for of_task in exchange.gradients]
             self._forget = [tf.group(*taken(each)) for each in exchange.admitted]
 
@@ -116,43 +118,66 @@ class Updater:
         counts = [self._state.global_step, self._state.generation]
         step_now, generation = surely(self._session.run, counts)
         self._barrier.step, self._generation = int(step_now), int(generation)
-        self._merge = Merge(self._state, self._exchange, self._optimizer, self._session)
+        has_backups = self._barrier.aggregate < len(self._tasks)
+        self._merge = Merge(self._state, self._exchange, self._optimizer, self._session, has_backups)
 
-    def _do(self, action: Action) -> None:
+    def _do_all(self, actions: list[Action]) -> None:
+        for number, action in enumerate(actions):
+            if isinstance(action, Update):
+                replies = {other for other in actions[number:] if isinstance(other, Reply)}
+                due = {Reply(task, Answer.ACCEPTED, self._barrier.step) for task in action.tasks}
+                # Nearly always: else a task of this update has died meanwhile, or is told something else, too.
+                is_told = not self._merge.has_backups and replies == due
+                self._make_update(action, is_told)
+                if is_told:
+                    return
+            else:
+                self._do(action)
+
+    def _do(self, action: Drain | Admit | Discard | Forget | Reply) -> None:
         run = partial(surely, self._session.run)
         match action:
             case Admit(task):
-                self._arrived_at.append(time.monotonic())
-                for admit in self._admit[task]:
-                    run(admit)
+                self._arrived_at[task] = time.monotonic()
+                if self._merge.has_backups:
+                    for admit in self._admit[task]:
+                        run(admit)
             case Discard(task):
-                for discard in self._discard[task]:
-                    run(discard)
+                self._throw_away(task, [1] * len(self._exchange.used))
             case Drain(task):
-                for discard, size in zip(self._discard[task], run(self._sizes[task]), strict=True):
-                    for _ in range(size):
-                        run(discard)
-            case Forget(count):
-                self._arrived_at, self._is_blocked = [], False
-                for forget in self._forget:
-                    for _ in range(count):
+                self._throw_away(task, [size - self._is_kept(task) for size in run(self._sizes[task])])
+            case Forget(tasks):
+                self._arrived_at, self._is_blocked = {}, False
+                for task in tasks:
+                    for forget in self._forget if self._merge.has_backups else self._discard[task]:
                         run(forget)
-            case Update():
-                self._make_update(action)
             case Reply(task, answer, step_now, echo):
                 run(self._replies[task], {self._reply: [step_now, answer, echo]})
 
-    def _make_update(self, update: Update) -> None:
+    def _is_kept(self, task: int) -> bool:
+        """Whether the first gradient in the task's own queues is for the next update."""
+        return not self._merge.has_backups and task in self._arrived_at
+
+    def _throw_away(self, task: int, counts: list[int]) -> None:
+        """So many of the task's gradients on each used server, but not one that was admitted."""
+        run = partial(surely, self._session.run)
+        for put_last, discard, count in zip(self._put_last[task], self._discard[task], counts, strict=True):
+            if count and self._is_kept(task):
+                run(put_last)
+            for _ in range(count):
+                run(discard)
+
+    def _make_update(self, update: Update, is_told: bool) -> None:
         factor = self._expected_examples / update.examples
-        counted = self._merge.update(len(update.tasks), factor, self._barrier.step - 1)
+        counted = self._merge.update(update.tasks, factor, self._barrier.step - 1, is_told)
         if counted != self._barrier.step:
             raise HeadwayError(
                 f"step {counted} was counted where {self._barrier.step} is due: another updater is at work"
             )
-        now, arrivals = time.monotonic(), self._arrived_at
+        now, arrivals = time.monotonic(), list(self._arrived_at.values())
         if self._updated_at is not None:
             self._intervals.append(now - self._updated_at)
-        waited, self._updated_at, self._arrived_at = now - arrivals[0], now, []
+        waited, self._updated_at, self._arrived_at = now - arrivals[0], now, {}
         self._assignment.event(
             "update",
             later=True,
@@ -189,7 +214,7 @@ class Updater:
         surely(self._session.run, self._say, {self._message: [say, task, 0]})
 
     def _look(self) -> None:
-        arrived, missing = self._arrived_at[:1], self._barrier.missing
+        arrived, missing = list(self._arrived_at.values()), self._barrier.missing
         if self._is_blocked or not arrived or not self._barrier.admitted:
             return
         waited = time.monotonic() - arrived[0]

@@ -261,7 +261,7 @@ class AllReduce:
         batch = step.next_batch(iterator)
         weight = self.batch_size / self._examples  # the sum is then the joined batch's mean
         computed = step.compute(self.problem, self.optimizer, batch, wire.pull(), weight)
-        pairs = wire.split(computed.gradients)
+        pairs = wire.push(computed.gradients)
         pieces, gradients = [piece for piece, _ in pairs], [gradient for _, gradient in pairs]
         said = [average.value for average in computed.averages]
         said.append(tf.cast(tf.stack([closing, made + 1 < num_steps]), tf.float32))

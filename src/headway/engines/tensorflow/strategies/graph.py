@@ -55,8 +55,8 @@ class GraphTrainer:
         """A session, or None while the servers do not answer yet."""
         raise NotImplementedError
 
-    def one_step(self, iterator: Any, known_step: Any) -> StepTensors:
-        """The graph of one step. `known_step`: the global step when the task's last step ended."""
+    def one_step(self, iterator: Any) -> StepTensors:
+        """The graph of one step. It takes no number from outside: a call that is fed is slower by 0.2 ms."""
         raise NotImplementedError
 
     def extend(self, state: State) -> None:
@@ -90,7 +90,7 @@ class GraphTrainer:
         self._session: Any = None
         self._fetch: Any = None
         self._generation = 0
-        self._known_step = 0
+        self._step = 0
 
     def start(self, own_steps: int) -> Started:
         self.close()
@@ -131,11 +131,11 @@ class GraphTrainer:
         now = self.joined(int(now))
         feeds = {self._features: self._arrays[0], self._labels: self._arrays[1]}
         run(self._input_initializer, {**feeds, self._first_batch: self.first_batch(self._own_steps, now)})
-        self._generation, self._known_step = int(generation), now
+        self._generation, self._step = int(generation), now
         per_call = self.job.workload.steps_per_call
-        self._calls = {1: self._session.make_callable(self._one_step, [self._known_step_fed])}
+        self._calls = {1: self._session.make_callable(self._one_step)}
         if per_call > 1:
-            self._calls[per_call] = self._session.make_callable(self._several_steps, [self._known_step_fed])
+            self._calls[per_call] = self._session.make_callable(self._several_steps)
         self._fetch = self._session.make_callable(self.state.variables)
         return Started(how if is_chief else None, now, self._generation, name)  # type: ignore[arg-type]
 
@@ -164,12 +164,12 @@ class GraphTrainer:
     def step(self, num_steps: int) -> StepResult:
         try:
             try:
-                seen, counted = self._calls[num_steps](self._known_step)
+                seen, counted = self._calls[num_steps]()
             except tf.errors.AbortedError as error:
                 if not was_refused(error) or not self.can_repeat_step:
                     raise
-                self._known_step = self.joined(self._known_step)
-                seen, counted = self._calls[num_steps](self._known_step)
+                self.joined(self._step)
+                seen, counted = self._calls[num_steps]()
         except GONE as error:
             raise Disconnected(in_one_line(error)) from error
         loss, penalty, input_seconds = seen.tolist()
@@ -177,7 +177,7 @@ class GraphTrainer:
         rows = [row for row in counted.tolist() if row[2] != Answer.CLOSED]
         if not rows:
             raise Stopped(last)
-        self._known_step = rows[-1][0]
+        self._step = rows[-1][0]
         return StepResult(
             step=rows[-1][0],
             num_steps=len(rows),
@@ -230,13 +230,10 @@ class GraphTrainer:
             self._ready = self.state.ready()
             self.extend(self.state)
             with tf.device(self.device):
-                self._known_step_fed = v1.placeholder(tf.int64, [], "known_step")
                 iterator = self._input()
-                self._one_step = step.single_call(self.one_step(iterator, self._known_step_fed))
+                self._one_step = step.single_call(self.one_step(iterator))
                 if per_call > 1:
-                    self._several_steps = step.several_in_one_call(
-                        lambda known: self.one_step(iterator, known), per_call, self._known_step_fed
-                    )
+                    self._several_steps = step.several_in_one_call(lambda: self.one_step(iterator), per_call)
             self._graph.finalize()
 
     def _input(self) -> Any:

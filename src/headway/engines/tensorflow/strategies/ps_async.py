@@ -37,8 +37,7 @@ class PsAsync(ServerTrainer):
             self._session.run(self._fill)
         return step
 
-    def one_step(self, iterator: Any, known_step: Any) -> StepTensors:
-        del known_step  # others push all the time: the step is read with each pull
+    def one_step(self, iterator: Any) -> StepTensors:
         state, wire = self.state, self._wire
         if self._ahead is None:
             pulled, values, done = *self._pull(), []
@@ -48,11 +47,8 @@ class PsAsync(ServerTrainer):
         batch = step.next_batch(iterator)
         computed = step.compute(self.problem, self.optimizer, batch, values)
         # Clipped here, where all gradients of the update are together.
-        clipped = self.optimizer.clipped([each for each in computed.gradients.values() if each is not None])
-        names = [name for name, gradient in computed.gradients.items() if gradient is not None]
-        pairs = wire.split(dict(zip(names, clipped, strict=True)))
-        received = [(piece, wire.received(piece, gradient)) for piece, gradient in pairs]
-        pushed = step.update(self.optimizer, state, received, computed.averages, pulled)
+        gradients = wire.push(step.clipped(self.optimizer, computed.gradients))
+        pushed = step.update(self.optimizer, state, gradients, computed.averages, pulled)
         with tf.device(state.global_step.device):
             before = step.count(state, [*pushed, pulled])
             counted = tf.stack([before + 1, before - pulled, tf.ones_like(before)])

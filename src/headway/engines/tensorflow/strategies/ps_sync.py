@@ -43,12 +43,14 @@ class PsSync(ServerTrainer):
 
     def extend(self, state: State) -> None:
         task, num_tasks = self.assignment.task_number, self.assignment.num_training_tasks
-        self._exchange = Exchange(state, self.state_devices(), num_tasks, self.job.strategy.transfer)
+        self._exchange = Exchange(state, self.state_devices(), num_tasks)
         self._message = v1.placeholder(tf.int64, [MESSAGE], "message")
         self._say = self._exchange.arrivals.enqueue(self._message)
         self._listen = self._exchange.replies[task].dequeue()
+        known = self._exchange.known[task]
+        self._know = known.assign(self._message[2], read_value=False)
 
-    def one_step(self, iterator: Any, known_step: Any) -> StepTensors:
+    def one_step(self, iterator: Any) -> StepTensors:
         exchange, task = self._exchange, self.assignment.task_number
         wire = Wire(self.state, self.device, self.job.strategy.transfer)
         values = wire.pull()
@@ -59,7 +61,7 @@ class PsSync(ServerTrainer):
             name: tf.zeros_like(values[name]) if gradient is None else gradient
             for name, gradient in computed.gradients.items()
         }
-        ready = {id(piece): gradient for piece, gradient in wire.split(gradients)}
+        ready = {id(piece): gradient for piece, gradient in wire.push(gradients)}
         said = {average.variable: average.value for average in computed.averages}
         sent = []
         for place, server in enumerate(exchange.used):
@@ -67,13 +69,15 @@ class PsSync(ServerTrainer):
             tensors += [said[each.name] for each in exchange.averages[server]]
             with tf.device(exchange.devices[server]):
                 sent.append(exchange.gradients[task][place].enqueue(tensors))
-        message = tf.stack([tf.constant(int(Message.ARRIVED), tf.int64), tf.constant(task, tf.int64), known_step])
+        known = exchange.known[task]
         with tf.device(exchange.devices[0]):
             with tf.control_dependencies(sent):
+                message = tf.stack([int(Message.ARRIVED), task, known.read_value()])
                 arrived = exchange.arrivals.enqueue(message)
             with tf.control_dependencies([arrived]):
                 reply = exchange.replies[task].dequeue()
-            counted = tf.stack([reply[0], tf.zeros_like(reply[0]), reply[1]])
+            with tf.control_dependencies([known.assign(reply[0], read_value=False)]):
+                counted = tf.stack([reply[0], tf.zeros_like(reply[0]), reply[1]])
         return StepTensors(computed.loss, computed.penalty, batch.seconds, counted)
 
     def joined(self, step: int) -> int:
@@ -83,6 +87,7 @@ class PsSync(ServerTrainer):
         now, answer, _ = self._ask(Message.JOINED)
         if answer == Answer.CLOSED:
             raise Stopped(now)
+        surely(self._session.run, self._know, {self._message: [0, 0, now]})
         return now
 
     def _ask(self, message: Message) -> list[int]:

@@ -20,14 +20,13 @@ class Single(GraphTrainer):
     def open_session(self, graph: Any) -> Any:
         return tf.compat.v1.Session(graph=graph, config=self.config)
 
-    def one_step(self, iterator: Any, known_step: Any) -> StepTensors:
+    def one_step(self, iterator: Any) -> StepTensors:
         batch = step.next_batch(iterator)
         wire = Wire(self.state, self.device, "float32")
         computed = step.compute(self.problem, self.optimizer, batch, wire.pull())
-        pairs = wire.split(computed.gradients)
-        gradients = self.optimizer.clipped([gradient for _, gradient in pairs])
-        ready = list(zip([piece for piece, _ in pairs], gradients, strict=True))
-        pushed = step.update(self.optimizer, self.state, ready, computed.averages, known_step)
+        gradients = step.clipped(self.optimizer, computed.gradients)
+        now = self.state.global_step.read_value()
+        pushed = step.update(self.optimizer, self.state, wire.push(gradients), computed.averages, now)
         before = step.count(self.state, pushed)
         counted = tf.stack([before + 1, tf.zeros_like(before), tf.ones_like(before)])
         return StepTensors(computed.loss, computed.penalty, batch.seconds, counted)
