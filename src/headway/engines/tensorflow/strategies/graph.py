@@ -173,10 +173,12 @@ class GraphTrainer:
         except GONE as error:
             raise Disconnected(in_one_line(error)) from error
         loss, penalty, input_seconds = seen.tolist()
-        last = int(counted[-1][0])
-        rows = [row for row in counted.tolist() if row[2] != Answer.CLOSED]
-        if not rows:
-            raise Stopped(last)
+        rows = counted.tolist()
+        if rows[-1][2] == Answer.CLOSED:
+            last = rows[-1][0]
+            rows = [row for row in rows if row[2] != Answer.CLOSED]
+            if not rows:
+                raise Stopped(last)
         self._step = rows[-1][0]
         return StepResult(
             step=rows[-1][0],
