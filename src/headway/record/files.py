@@ -91,7 +91,7 @@ class EventWriter:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._pending: list[bytes] = []
+        self._pending: list[dict[str, Any]] = []
         self._lock = threading.Lock()  # a heartbeat flushes what would else wait for the next event
         self._flushed = time.monotonic()
         size = os.fstat(self._file).st_size
@@ -100,16 +100,16 @@ class EventWriter:
 
     def write(self, kind: str, /, later: bool = False, **fields: Any) -> dict[str, Any]:
         event = {"t": time.time(), "kind": kind, **fields}
-        line = to_json(event).encode() + b"\n"
         with self._lock:
-            self._pending.append(line)
+            self._pending.append(event)
         if not later or time.monotonic() - self._flushed > FLUSH_SECONDS:
             self.flush()
         return event
 
     def flush(self) -> None:
         with self._lock:
-            pending, self._pending = b"".join(self._pending), []
+            # Many at once, not each when it comes: between the steps of a training the encoder is in no cache.
+            pending, self._pending = "".join(to_json(event) + "\n" for event in self._pending).encode(), []
             self._flushed = time.monotonic()
             while pending:
                 pending = pending[os.write(self._file, pending) :]
