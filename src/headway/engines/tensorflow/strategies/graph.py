@@ -62,6 +62,9 @@ class GraphTrainer:
     def extend(self, state: State) -> None:
         """What a strategy needs in the graph besides variables and steps."""
 
+    waits = True
+    """Whether a step waits for others, or for a thread: meanwhile the next batches can be made."""
+
     can_repeat_step = True
     """Whether a step that a server has refused may be made again at once, after `joined`."""
 
@@ -252,7 +255,7 @@ class GraphTrainer:
             first_batch=self._first_batch,
         )
         iterator = v1.data.make_initializable_iterator(
-            input.batches(self._features, self._labels, self.problem.scaled, indices)
+            input.batches(self._features, self._labels, self.problem.scaled, indices, ahead=self.waits)
         )
         self._input_initializer = iterator.initializer
         return iterator

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from headway.engines.tensorflow import step
+from headway.engines.tensorflow.assignment import Assignment
 from headway.engines.tensorflow.step import StepTensors, Wire
 from headway.engines.tensorflow.strategies.graph import GraphTrainer
 
@@ -17,13 +18,18 @@ CONTROL_FLOW = {"Switch", "Merge", "Enter", "Exit", "If", "While", "Case", "Part
 class Single(GraphTrainer):
     counts_staleness = False  # nobody else pushes
 
+    def __init__(self, assignment: Assignment) -> None:
+        super().__init__(assignment)
+        self._has_one_thread = self.config.inter_op_parallelism_threads == 1
+        self.waits = not self._has_one_thread
+
     def state_devices(self) -> list[str]:
         return [self.device]
 
     def open_session(self, graph: Any) -> Any:
         config = tf.compat.v1.ConfigProto()
         config.CopyFrom(self.config)
-        if config.inter_op_parallelism_threads == 1 and not _has_control_flow(graph):
+        if self._has_one_thread and not _has_control_flow(graph):
             # One thread runs the operations in any case; this executor has no queue of them: a small step is a tenth
             # shorter.
             config.experimental.executor_type = "SINGLE_THREADED_EXECUTOR"
