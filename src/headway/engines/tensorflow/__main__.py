@@ -73,6 +73,8 @@ def main() -> NoReturn:
     prepare_environment()
     code = 0
     try:
+        # First: for each class of settings pydantic looks through all modules, and TensorFlow has thousands.
+        _ = assignment.job
         import_tensorflow()
         work(assignment)
     except BaseException as error:  # whatever it was, the record must say so

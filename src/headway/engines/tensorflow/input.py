@@ -17,6 +17,8 @@ import tensorflow as tf
 
 PREFETCH_BATCHES = 4
 FOREVER = 2**62
+# There are no Python loops or conditions in here to be translated; only to look for them takes a tenth of a second.
+as_written = tf.autograph.experimental.do_not_convert
 
 
 def share_length(num_examples: int, task_number: int, num_tasks: int) -> int:
@@ -44,7 +46,7 @@ def index_batches(
 
     epochs = tf.data.Dataset.range(first_epoch, FOREVER)
     # prefetch: the next epoch is shuffled while this one is read.
-    return epochs.map(of_epoch).prefetch(1).rebatch(batch_size)
+    return epochs.map(as_written(of_epoch)).prefetch(1).rebatch(batch_size)
 
 
 def batches(features: Any, labels: Any, prepare: Callable[[Any], Any], indices: Any, ahead: bool = True) -> Any:
@@ -64,7 +66,7 @@ def batches(features: Any, labels: Any, prepare: Callable[[Any], Any], indices: 
     options.deterministic = True
     options.autotune.enabled = False
     options.threading.max_intra_op_parallelism = 1
-    dataset = indices.map(gather)
+    dataset = indices.map(as_written(gather))
     if ahead:
         options.threading.private_threadpool_size = 1  # beside the step's own threads
         dataset = dataset.prefetch(PREFETCH_BATCHES)
