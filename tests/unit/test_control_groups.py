@@ -1,0 +1,121 @@
+"""Control groups of both versions, on recorded file trees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headway.host import control_groups
+from headway.host.control_groups import PERIOD_US, ControlGroupError, Limits
+
+LIMITS = Limits(cpus=0.25, memory=2**30, disk_read=1e8, disk_write=5e7, device="254:0")
+
+
+def version_1(root: Path) -> Path:
+    for tree, mark in (
+        ("cpu", "cpu.cfs_quota_us"),
+        ("cpuacct", "cpuacct.usage"),
+        ("memory", "memory.limit_in_bytes"),
+        ("blkio", "blkio.throttle.read_bps_device"),
+        ("freezer", "tasks"),
+    ):
+        (root / tree).mkdir()
+        (root / tree / mark).touch()
+    return root
+
+
+def version_2(root: Path, controllers: str = "cpuset cpu io memory pids") -> Path:
+    (root / "cgroup.controllers").write_text(controllers + "\n")
+    (root / "cgroup.subtree_control").write_text("memory pids\n")
+    return root
+
+
+def text(path: Path) -> str:
+    return path.read_text()
+
+
+def test_version_1_writes_each_limit_into_its_own_tree(tmp_path: Path) -> None:
+    groups = control_groups.find(version_1(tmp_path))
+    assert (groups.version, groups.problems) == (1, {})
+    group = groups.make("hw-a")
+    group.limit(LIMITS)
+    group.add(42)
+    assert text(tmp_path / "cpu/hw-a/cpu.cfs_quota_us") == str(PERIOD_US // 4)
+    assert text(tmp_path / "cpu/hw-a/cpu.cfs_period_us") == str(PERIOD_US)
+    assert text(tmp_path / "memory/hw-a/memory.limit_in_bytes") == str(2**30)
+    assert text(tmp_path / "blkio/hw-a/blkio.throttle.read_bps_device") == "254:0 100000000"
+    assert text(tmp_path / "blkio/hw-a/blkio.throttle.write_bps_device") == "254:0 50000000"
+    assert {text(tmp_path / tree / "hw-a/cgroup.procs") for tree in ("cpu", "cpuacct", "memory", "blkio")} == {"42"}
+    group.freeze(True)
+    assert text(tmp_path / "freezer/hw-a/freezer.state") == "FROZEN"
+    assert groups.existing() == ["hw-a"]
+    assert group.processes() == [42]
+
+
+def test_version_1_reads_what_was_used(tmp_path: Path) -> None:
+    group = control_groups.find(version_1(tmp_path)).make("hw-a")
+    (tmp_path / "cpu/hw-a/cpu.stat").write_text("nr_periods 100\nnr_throttled 7\nthrottled_time 1500000000\n")
+    (tmp_path / "cpuacct/hw-a/cpuacct.usage").write_text("2500000000\n")
+    (tmp_path / "memory/hw-a/memory.usage_in_bytes").write_text("1000\n")
+    (tmp_path / "memory/hw-a/memory.max_usage_in_bytes").write_text("2000\n")
+    (tmp_path / "memory/hw-a/memory.limit_in_bytes").write_text("3000\n")
+    (tmp_path / "memory/hw-a/memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
+    (tmp_path / "blkio/hw-a/blkio.throttle.io_service_bytes_recursive").write_text(
+        "254:0 Read 4096\n254:0 Write 100\n254:16 Read 4\n254:16 Write 0\nTotal 4200\n"
+    )
+    usage = group.usage()
+    assert (usage.cpu_seconds, usage.throttled_seconds, usage.throttled_periods) == (2.5, 1.5, 7)
+    assert (usage.memory, usage.memory_peak, usage.memory_limit, usage.oom_kills) == (1000, 2000, 3000, 1)
+    assert (usage.read_bytes, usage.written_bytes) == (4100, 100)
+
+
+def test_version_2_switches_controllers_on_and_writes_limits(tmp_path: Path) -> None:
+    groups = control_groups.find(version_2(tmp_path))
+    assert (groups.version, groups.problems) == (2, {})
+    assert text(tmp_path / "cgroup.subtree_control") == "+io"  # the last that was not on; `memory` was
+    group = groups.make("hw-a")
+    group.limit(LIMITS)
+    group.add(42)
+    assert text(tmp_path / "hw-a/cpu.max") == f"{PERIOD_US // 4} {PERIOD_US}"
+    assert text(tmp_path / "hw-a/memory.max") == str(2**30)
+    assert text(tmp_path / "hw-a/io.max") == "254:0 rbps=100000000 wbps=50000000"
+    assert text(tmp_path / "hw-a/cgroup.procs") == "42"
+    group.freeze(True)
+    assert text(tmp_path / "hw-a/cgroup.freeze") == "1"
+
+
+def test_version_2_reads_what_was_used(tmp_path: Path) -> None:
+    group = control_groups.find(version_2(tmp_path)).make("hw-a")
+    (tmp_path / "hw-a/cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\nnr_throttled 7\nthrottled_usec 1500000\n")
+    (tmp_path / "hw-a/memory.current").write_text("1000\n")
+    (tmp_path / "hw-a/memory.max").write_text("max\n")
+    (tmp_path / "hw-a/memory.events").write_text("low 0\nhigh 0\nmax 3\noom 1\noom_kill 2\n")
+    (tmp_path / "hw-a/io.stat").write_text("254:0 rbytes=4096 wbytes=100 rios=1 wios=1\n254:16 rbytes=4 wbytes=0\n")
+    usage = group.usage()
+    assert (usage.cpu_seconds, usage.throttled_seconds, usage.throttled_periods) == (2.5, 1.5, 7)
+    assert (usage.memory, usage.memory_peak, usage.memory_limit, usage.oom_kills) == (1000, None, None, 2)
+    assert (usage.read_bytes, usage.written_bytes) == (4100, 100)
+
+
+def test_a_missing_controller_is_said_and_what_needs_it_is_refused(tmp_path: Path) -> None:
+    groups = control_groups.find(version_2(tmp_path, "cpuset pids"))
+    assert set(groups.problems) == {"cpu", "memory", "io"}
+    assert "no cpu controller" in groups.problems["cpu"]
+    group = groups.make("hw-a")
+    with pytest.raises(ControlGroupError, match="CPU cannot be limited"):
+        group.limit(Limits(cpus=1.0))
+    assert group.usage().cpu_seconds is None
+
+
+def test_only_groups_of_ours_are_made_or_listed(tmp_path: Path) -> None:
+    groups = control_groups.find(version_2(tmp_path))
+    (tmp_path / "system.slice").mkdir()
+    with pytest.raises(ControlGroupError, match="hw-"):
+        groups.make("system.slice")
+    groups.make("hw-b")
+    (tmp_path / "hw-b/inner").mkdir()
+    assert groups.existing() == ["hw-b"]
+    groups.find("hw-b").remove()
+    assert not (tmp_path / "hw-b").exists()
+    assert groups.existing() == []
