@@ -9,15 +9,18 @@ warm-up in which all of them train. Headway records as always; its last evaluati
   benchmarks/overhead.py --only ps-async:softmax                 one case; also patterns: 'ps-*:*'
   benchmarks/overhead.py --resume benchmarks/results/FILE.jsonl  go on after an interruption
   benchmarks/overhead.py --scaling --rounds 5                    one and two tasks of every strategy, and the options
+  benchmarks/overhead.py --tuned --rounds 10                     how Headway beats the bare script (single)
   benchmarks/overhead.py --report benchmarks/results/FILE.jsonl  the tables of what was measured; runs nothing
 
-Nothing else may use the machine: a pair during which others used more than --others cores is marked and repeated.
+Nothing else may use the machine: a pair during which others used more than --others cores is marked and repeated. So is
+the bare CNN's share of what the core can do, of which at least 40 % are wanted: else it is not worth comparing with.
 Ctrl-C ends everything and keeps what was measured. Exit code 0: everything wanted was reached.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import platform
 import random
@@ -28,30 +31,28 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from overhead_cases import BATCH, CNN_GFLOP, MODELS, Case, Lengths, Setup, chosen_cases, scaling_setups
+from overhead_cases import Case, Lengths, Setup, chosen_cases, scaling_trainings, tuned_trainings
 from overhead_figures import (
     MIN_PAIRS,
-    WANTED_FIRST_STEP,
-    WANTED_MEMORY,
     SampleFile,
-    Verdict,
     bootstrap,
+    core_of,
     counted,
     expected_pairs,
     is_enough,
-    overhead_table,
     pairs_of,
-    scaling_table,
-    verdict,
+    rounds_of,
 )
-from overhead_runs import Laboratory, RunFailed, sgemm
+from overhead_report import is_reached, refusal, tables
+from overhead_runs import Laboratory, RunFailed
 
 RESULTS = Path(__file__).parent / "results"
-REPEATS = 10  # disturbed pairs of one case (runs of one setup) that are repeated before it is given up
+REPEATS = 10  # disturbed pairs of a case (samples of the core, runs of a setup), repeated before it is given up
 GUESSED_PAIR_SECONDS = {"mnist_cnn": 45.0, "softmax": 30.0}  # for the first estimate only
 SINGLE_CNN = Setup("single", "mnist_cnn", 1)
 
@@ -60,8 +61,10 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--only", action="append", default=[], metavar="CASE", help="strategy:model, or a pattern; may be repeated")
-    add("--scaling", action="store_true", help="the scaling section instead of the pairs")
-    add("--rounds", type=int, default=5, help="rounds of the scaling section [%(default)s]")
+    sections = parser.add_mutually_exclusive_group()
+    sections.add_argument("--scaling", action="store_true", help="the scaling section instead of the pairs")
+    sections.add_argument("--tuned", action="store_true", help="the section on what makes Headway faster instead")
+    add("--rounds", type=int, default=5, help="rounds of these sections [%(default)s]")
     add("--min-pairs", type=int, default=MIN_PAIRS, help="[%(default)s]")
     add("--max-pairs", type=int, default=30, help="[%(default)s]")
     add("--scale", type=float, default=1.0, help="make all runs that much longer, 0.5: half as long [%(default)s]")
@@ -72,6 +75,7 @@ def arguments() -> argparse.Namespace:
     add("--keep-loaded", action="store_true", help="count disturbed samples, too: only while developing")
     add("--limit", type=float, default=300.0, help="seconds that one training may take [%(default)s]")
     add("--resume", type=Path, metavar="FILE", help="go on with the samples of this file")
+    add("--mix-commits", action="store_true", help="go on with samples of another version; the report says so")
     add("--report", type=Path, metavar="FILE", help="only print the tables of this file")
     add("--seed", type=int, default=None, help="of the order within pairs")
     return parser.parse_args()
@@ -99,28 +103,36 @@ class Benchmark:
         self.file.add({**facts, **measured})
         return measured
 
+    def succeeds(self, name: str, work: Callable[[], None]) -> bool:
+        """What fails is written down, and the rest is still measured."""
+        try:
+            work()
+        except RunFailed as error:
+            print(f"{name}: {error}", flush=True)
+            self.file.add({"kind": "failed", "case": name, "reason": str(error)})
+            return False
+        return True
+
     # --- the core itself -------------------------------------------------------------------------------------
     def core(self) -> None:
         """What share of a core's matrix product the bare CNN reaches: is it worth comparing with?"""
-        rate = sgemm(self.laboratory.cores[0])
-        bare = self.measure("bare", SINGLE_CNN, kind="core", sgemm_gflops=rate)
-        gflops = CNN_GFLOP * bare["examples_per_s"] / BATCH
-        print(
-            f"one core: sgemm {rate:.1f} GFLOP/s; bare single mnist_cnn {gflops:.1f} GFLOP/s, "
-            f"{gflops / rate:.0%} of it (wanted: at least 40 %)",
-            flush=True,
-        )
+        for _ in range(REPEATS):
+            if core_of(self.file.samples, self.asked.keep_loaded):
+                return
+            product = self.laboratory.sgemm()
+            sample = self.measure("bare", SINGLE_CNN, kind="core", **product)
+            disturbed = ", disturbed" if product["sgemm_loaded"] or sample["loaded"] else ""
+            others = max(product["sgemm_others"], sample["others"])
+            print(f"{core_of(self.file.samples[-1:], True)} (others {others:.2f} cores{disturbed})", flush=True)
+        if not core_of(self.file.samples, self.asked.keep_loaded):
+            raise RunFailed(f"disturbed by others {REPEATS} times: the machine is not idle")
 
     # --- pairs -----------------------------------------------------------------------------------------------
     def pairs(self, cases: Sequence[Case]) -> None:
         if any(case.model == "mnist_cnn" for case in cases):
-            self.core()
+            self.succeeds("one core", self.core)
         for case in cases:
-            try:
-                self.case(case, cases)
-            except RunFailed as error:
-                print(f"{case.name}: {error}", flush=True)
-                self.file.add({"kind": "failed", "case": case.name, "reason": str(error)})
+            self.succeeds(case.name, partial(self.case, case, cases))
 
     def case(self, case: Case, cases: Sequence[Case]) -> None:
         asked = self.asked
@@ -167,33 +179,29 @@ class Benchmark:
                 total += each * max(1, wanted - len(good))
         return total
 
-    # --- scaling ---------------------------------------------------------------------------------------------
-    def scaling(self, models: Sequence[str]) -> None:
-        failed: set[tuple[str, str, str]] = set()
+    # --- rounds ----------------------------------------------------------------------------------------------
+    def rounds(self, kind: str, sections: Sequence[Sequence[tuple[str, Setup]]]) -> None:
+        """The trainings of each section, all of them in each round, in random order."""
+        failed: set[tuple[str, Setup]] = set()
         taken: list[float] = []
-        left = sum(len(trainings(model)) for model in models) * self.asked.rounds
-        for model in models:
+        left = sum(map(len, sections)) * self.asked.rounds
+        for section in sections:
             for number in range(1, self.asked.rounds + 1):
-                every = trainings(model)
-                self.order.shuffle(every)
-                for variant, setup in every:
-                    key, began, left = (model, variant, setup.name), time.monotonic(), left - 1
-                    if key in failed or self.has(number, *key):
+                for variant, setup in self.order.sample(section, len(section)):
+                    began, left = time.monotonic(), left - 1
+                    if (variant, setup) in failed or self.has(kind, number, variant, setup):
                         continue
-                    try:
-                        self.undisturbed(number, variant, setup)
-                    except RunFailed as error:
-                        print(error, flush=True)
-                        self.file.add({"kind": "failed", "case": f"{variant} {setup.name}", "reason": str(error)})
-                        failed.add(key)
-                        continue
-                    taken.append(time.monotonic() - began)
-                    print(f"    {minutes(statistics.mean(taken) * left)} left", flush=True)
+                    work = partial(self.undisturbed, kind, number, variant, setup)
+                    if self.succeeds(f"{variant} {setup.name} {setup.model}", work):
+                        taken.append(time.monotonic() - began)
+                        print(f"    {minutes(statistics.mean(taken) * left)} left", flush=True)
+                    else:
+                        failed.add((variant, setup))
 
-    def undisturbed(self, number: int, variant: str, setup: Setup) -> None:
+    def undisturbed(self, kind: str, number: int, variant: str, setup: Setup) -> None:
         """One training of a round, repeated until nobody else used the machine."""
         for _ in range(REPEATS):
-            sample = self.measure(variant, setup, kind="scaling", round=number)
+            sample = self.measure(variant, setup, kind=kind, round=number)
             is_good = self.asked.keep_loaded or not sample["loaded"]
             print(
                 f"{setup.model} round {number}: {variant} {setup.name}: {sample['examples_per_s']:.0f} examples/s "
@@ -202,36 +210,31 @@ class Benchmark:
             )
             if is_good:
                 return
-        raise RunFailed(f"{variant} {setup.name}: disturbed by others {REPEATS} times: the machine is not idle")
+        raise RunFailed(f"disturbed by others {REPEATS} times: the machine is not idle")
 
-    def has(self, number: int, model: str, variant: str, setup: str) -> bool:
+    def has(self, kind: str, number: int, variant: str, setup: Setup) -> bool:
         """Whether that training was measured in that round, undisturbed."""
-        return any(
-            sample["kind"] == "scaling"
-            and (sample["round"], sample["model"], sample["variant"], sample["setup"])
-            == (number, model, variant, setup)
-            and (self.asked.keep_loaded or not sample["loaded"])
-            for sample in self.file.samples
-        )
-
-
-def trainings(model: str) -> list[tuple[str, Setup]]:
-    """Everything that one round of the scaling section runs."""
-    both, options = scaling_setups(model)
-    return [(variant, setup) for variant in ("bare", "headway") for setup in both] + [
-        ("headway", setup) for setup in options
-    ]
+        rounds = rounds_of(self.file.samples, kind, self.asked.keep_loaded)
+        return (variant, setup.name) in rounds.get((setup.model, number), {})
 
 
 def minutes(seconds: float) -> str:
     return f"about {seconds / 60:.0f} min" if seconds > 90 else f"about {seconds:.0f} s"
 
 
+def version() -> str:
+    """The commit; where files differ from it, also a mark of how, since two such states are not the same version."""
+
+    def git(*arguments: str) -> bytes:
+        command = ["git", "-C", str(RESULTS.parent), *arguments]
+        return subprocess.run(command, check=False, capture_output=True).stdout
+
+    commit, changes = git("describe", "--always", "--dirty").decode().strip(), git("diff", "HEAD")
+    return f"{commit}-{hashlib.sha256(changes).hexdigest()[:8]}" if changes else commit or "unknown"
+
+
 def facts_of_machine(asked: argparse.Namespace) -> dict[str, Any]:
     """What must be the same when a benchmark is resumed, and what one wants to know of it later."""
-    described = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], check=False, capture_output=True, text=True, cwd=RESULTS.parent
-    )
     settings = {name: getattr(asked, name) for name in ("scale", "steps", "warmup", "inter_op")}
     return {
         "kind": "begin",
@@ -240,49 +243,8 @@ def facts_of_machine(asked: argparse.Namespace) -> dict[str, Any]:
         "cores": sorted(os.sched_getaffinity(0)),
         "system": platform.platform(),
         "python": platform.python_version(),
-        "commit": described.stdout.strip(),
+        "commit": version(),
     }
-
-
-def verdicts_of(file: SampleFile, keep_loaded: bool) -> list[Verdict]:
-    found = []
-    for case in chosen_cases([]):
-        if good := counted(pairs_of(file.samples, case.name), keep_loaded):
-            found.append(verdict(case.name, case.model, good))
-    return found
-
-
-def failures(file: SampleFile) -> list[str]:
-    """What went wrong since the benchmark was last started."""
-    found: list[str] = []
-    for sample in file.samples:
-        if sample["kind"] == "begin":
-            found = []
-        elif sample["kind"] == "failed":
-            found.append(f"{sample['case']} failed: {sample['reason']}")
-    return found
-
-
-def tables(file: SampleFile, keep_loaded: bool) -> str:
-    parts = []
-    if cores := [sample for sample in file.samples if sample["kind"] == "core"]:
-        rate, gflops = cores[-1]["sgemm_gflops"], CNN_GFLOP * cores[-1]["examples_per_s"] / BATCH
-        parts.append(
-            f"One core: sgemm {rate:.1f} GFLOP/s; bare single mnist_cnn {gflops:.1f} GFLOP/s ({gflops / rate:.0%})."
-        )
-    if verdicts := verdicts_of(file, keep_loaded):
-        parts.append(overhead_table(verdicts))
-        parts.append(
-            f"Wanted besides: first step at most {WANTED_FIRST_STEP} and peak memory at most {WANTED_MEMORY} of the "
-            "bare one."
-        )
-    parts += failures(file)
-    if any(sample["kind"] == "scaling" for sample in file.samples):
-        both, options = scaling_setups(MODELS[0])
-        parts.append(scaling_table(file.samples, [setup.name for setup in both + options], keep_loaded))
-    if keep_loaded:
-        parts.append("Disturbed samples are counted.")
-    return "\n\n".join(parts) + "\n"
 
 
 def main() -> NoReturn:
@@ -291,17 +253,19 @@ def main() -> NoReturn:
         cases = chosen_cases(asked.only)
     except ValueError as error:
         sys.exit(f"overhead.py: {error}")
+    tuned = [tuned_trainings(case.model) for case in cases if case.strategy == "single"]
+    if asked.tuned and not tuned:
+        sys.exit("overhead.py: --tuned has only single:mnist_cnn and single:softmax")
     if asked.report:
-        print(tables(SampleFile(asked.report), asked.keep_loaded), end="")
+        print(tables(SampleFile(asked.report).samples, asked.keep_loaded), end="")
         sys.exit(0)
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         sys.exit("overhead.py: two training tasks need two cores")
     file = SampleFile(asked.resume or RESULTS / f"overhead-{time.strftime('%Y%m%d-%H%M%S')}.jsonl")
     facts = facts_of_machine(asked)
-    before = [sample["settings"] for sample in file.samples if sample["kind"] == "begin"]
-    if before and before[-1] != facts["settings"]:
-        sys.exit(f"overhead.py: {file.path} was measured with {before[-1]}; go on with the same settings")
+    if why := refusal(file.samples, facts, asked.mix_commits):
+        sys.exit(f"overhead.py: {file.path}: {why}")
     file.add(facts)
     subprocess.run([sys.executable, "-m", "headway", "data", "fetch", "mnist"], check=True, stdout=subprocess.DEVNULL)
 
@@ -314,7 +278,10 @@ def main() -> NoReturn:
     interrupted = False
     try:
         if asked.scaling:
-            benchmark.scaling(list(dict.fromkeys(case.model for case in cases)) if asked.only else ["mnist_cnn"])
+            models = list(dict.fromkeys(case.model for case in cases)) if asked.only else ["mnist_cnn"]
+            benchmark.rounds("scaling", [scaling_trainings(model) for model in models])
+        elif asked.tuned:
+            benchmark.rounds("tuned", tuned)
         else:
             benchmark.pairs(cases)
     except KeyboardInterrupt:
@@ -324,13 +291,12 @@ def main() -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not keep us from ending what we started
         laboratory.close()
         shutil.rmtree(place, ignore_errors=True)
-    text = tables(file, asked.keep_loaded)
+    text = tables(file.samples, asked.keep_loaded)
     file.path.with_suffix(".md").write_text(text, encoding="utf-8")
     print(f"\n{text}\nsamples: {file.path}\ntable:   {file.path.with_suffix('.md')}")
     if interrupted:
         sys.exit(130)
-    reached = [not one.missed for one in verdicts_of(file, asked.keep_loaded)]
-    sys.exit(0 if all(reached) and not failures(file) else 1)
+    sys.exit(0 if is_reached(file.samples, asked.keep_loaded) else 1)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+
+from headway.launch.commands import MEMORY
 
 BARE = Path(__file__).parent / "bare"
 STRATEGIES = ("single", "ps-async", "ps-sync", "allreduce")
@@ -33,6 +35,9 @@ WARMUP = {"mnist_cnn": 10, "softmax": 200}
 # Inter-op threads of training tasks: the number that is best for the bare scripts. A second thread on the same core
 # only hands operations over: small steps are a third slower with it, large ones no faster.
 INTER_OP = 1
+# Options of the bare script, by variant. The tuned ones do what Headway does for a task with one thread; `tuned-malloc`
+# has Headway's malloc settings in its environment, too.
+BARE_OPTIONS: dict[str, tuple[str, ...]] = {"bare": (), "tuned": ("--tuned",), "tuned-malloc": ("--tuned",)}
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,10 @@ class Setup:
     @property
     def training_tasks(self) -> int:
         return self.tasks * self.copies
+
+    @property
+    def servers(self) -> int:
+        return 1 if self.strategy.startswith("ps-") else 0
 
 
 @dataclass(frozen=True)
@@ -136,14 +145,34 @@ def scaling_setups(model: str) -> tuple[list[Setup], list[Setup]]:
     return both, options
 
 
+def scaling_trainings(model: str) -> list[tuple[str, Setup]]:
+    """Everything that one round of the scaling section runs: variant and setup."""
+    both, options = scaling_setups(model)
+    return [(variant, setup) for variant in ("bare", "headway") for setup in both] + [
+        ("headway", setup) for setup in options
+    ]
+
+
+def tuned_trainings(model: str) -> list[tuple[str, Setup]]:
+    """The same of the tuned section: step by step from the bare script to Headway."""
+    return [(variant, Setup("single", model, 1)) for variant in (*BARE_OPTIONS, "headway")]
+
+
 # --- the bare scripts ----------------------------------------------------------------------------------------
-def bare_processes(setup: Setup, length: Length, cores: Sequence[int], data: Path) -> list[Process]:
+def bare_environment(variant: str, present: Container[str]) -> dict[str, str]:
+    """What is set besides the inherited environment. What is `present` there stays, as Headway leaves it."""
+    return {name: value for name, value in MEMORY.items() if variant == "tuned-malloc" and name not in present}
+
+
+def bare_processes(
+    setup: Setup, length: Length, cores: Sequence[int], data: Path, variant: str = "bare"
+) -> list[Process]:
     """Servers first. Training tasks are pinned to one core each, in turn; servers are not pinned."""
     script = BARE / f"{setup.strategy.replace('-', '_')}.py"
     command = (sys.executable, str(script), "--data", str(data), "--model", setup.model, "--batch", str(BATCH))
     train = (*command, "--steps", str(length.steps), "--warmup", str(length.warmup), "--inter-op", str(length.inter_op))
     if setup.strategy == "single":
-        return [Process(train, cores[copy], True) for copy in range(setup.copies)]
+        return [Process((*train, *BARE_OPTIONS[variant]), cores[copy], True) for copy in range(setup.copies)]
     addresses = [f"127.0.0.1:{FIRST_PORT + number}" for number in range(setup.tasks + 1)]
     workers = ("--workers", ",".join(addresses[1:]))
     if setup.strategy == "allreduce":
@@ -188,6 +217,6 @@ def _cluster(setup: Setup, length: Length, cores: Sequence[int]) -> dict[str, An
     cluster: dict[str, Any] = {"chief": {"count": 1, "threads": threads, "cores": [cores[0]]}}
     if setup.tasks > 1:
         cluster["worker"] = {"count": setup.tasks - 1, "threads": threads, "cores": [cores[1]]}
-    if setup.strategy.startswith("ps-"):
-        cluster["ps"] = {"count": 1, "threads": {"intra_op": 1, "inter_op": PS_INTER_OP}}
+    if setup.servers:
+        cluster["ps"] = {"count": setup.servers, "threads": {"intra_op": 1, "inter_op": PS_INTER_OP}}
     return cluster

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from overhead_cases import BATCH, CNN_GFLOP
 
 MIN_PAIRS = 5
 NARROW = 0.02  # half the width of the interval at which no more pairs are needed
 RESAMPLES = 10_000
 WANTED_FIRST_STEP = 1.25
-WANTED_MEMORY = 1.1
+WANTED_MEMORY = 1.1  # of training tasks, and of servers
+WANTED_CORE = 0.4  # of sgemm, by the bare CNN: a slow bare script would be easy to keep up with
 WANTED_RATE = {"mnist_cnn": (0.97, 0.95), "softmax": (0.90, None)}  # median, lower bound
 Sample = dict[str, Any]
 
@@ -120,6 +122,36 @@ def expected_pairs(pairs: Sequence[Pair], min_pairs: int, max_pairs: int) -> int
 
 # --- verdicts ------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
+class Core:
+    """What one core does in a large matrix product, and in the bare CNN."""
+
+    sgemm_gflops: float
+    cnn_gflops: float
+
+    @property
+    def is_reached(self) -> bool:
+        return self.cnn_gflops >= WANTED_CORE * self.sgemm_gflops
+
+    def __str__(self) -> str:
+        return (
+            f"One core: sgemm {self.sgemm_gflops:.1f} GFLOP/s; bare single mnist_cnn {self.cnn_gflops:.1f} GFLOP/s, "
+            f"{self.cnn_gflops / self.sgemm_gflops:.0%} of it (wanted: at least {WANTED_CORE:.0%}; "
+            f"{'reached' if self.is_reached else 'missed'})."
+        )
+
+
+def core_of(samples: Iterable[Sample], keep_loaded: bool) -> Core | None:
+    """From the last sample that counts. Both halves must be undisturbed: others slow either of them down."""
+    found = None
+    for sample in samples:
+        if sample["kind"] == "core" and (
+            keep_loaded or not (sample["loaded"] or sample.get("sgemm_loaded"))  # older files lack the second
+        ):
+            found = Core(sample["sgemm_gflops"], CNN_GFLOP * sample["examples_per_s"] / BATCH)
+    return found
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What came out of one case."""
 
@@ -129,6 +161,9 @@ class Verdict:
     rate: Interval
     first_step: float
     memory: float
+    """Of the training task that needs most."""
+    server_memory: float | None
+    """None where there are no servers."""
     bare: Sample
     """Medians of the bare runs' figures."""
     headway: Sample
@@ -143,16 +178,20 @@ class Verdict:
             missed.append("first step")
         if self.memory > WANTED_MEMORY:
             missed.append("memory")
+        if self.server_memory is not None and self.server_memory > WANTED_MEMORY:
+            missed.append("server memory")
         return missed
 
 
 def verdict(case: str, model: str, pairs: Sequence[Pair]) -> Verdict:
     def medians(samples: Sequence[Sample]) -> Sample:
         return {
-            figure: statistics.median(float(sample[figure]) for sample in samples)
-            for figure in ("examples_per_s", "first_step_seconds", "peak_rss")
+            figure: statistics.median(values)
+            for figure in ("examples_per_s", "first_step_seconds", "peak_rss", "server_peak_rss")
+            if (values := [float(sample[figure]) for sample in samples if sample.get(figure)])
         }
 
+    with_servers = [pair for pair in pairs if pair.bare.get("server_peak_rss") and pair.headway.get("server_peak_rss")]
     return Verdict(
         case=case,
         model=model,
@@ -160,9 +199,16 @@ def verdict(case: str, model: str, pairs: Sequence[Pair]) -> Verdict:
         rate=bootstrap([pair.ratio("examples_per_s") for pair in pairs]),
         first_step=statistics.median(pair.ratio("first_step_seconds") for pair in pairs),
         memory=statistics.median(pair.ratio("peak_rss") for pair in pairs),
+        server_memory=statistics.median(pair.ratio("server_peak_rss") for pair in with_servers)
+        if with_servers
+        else None,
         bare=medians([pair.bare for pair in pairs]),
         headway=medians([pair.headway for pair in pairs]),
     )
+
+
+def _megabytes(ratio: float | None, one: Verdict, figure: str) -> str:
+    return "-" if ratio is None else f"{ratio:.2f} ({one.bare[figure] / 1e6:.0f} / {one.headway[figure] / 1e6:.0f} MB)"
 
 
 def overhead_table(verdicts: Sequence[Verdict]) -> str:
@@ -178,27 +224,38 @@ def overhead_table(verdicts: Sequence[Verdict]) -> str:
                 f"{one.bare['examples_per_s']:.0f} / {one.headway['examples_per_s']:.0f}",
                 f"{one.first_step:.2f} ({one.bare['first_step_seconds']:.1f} / "
                 f"{one.headway['first_step_seconds']:.1f} s)",
-                f"{one.memory:.2f} ({one.bare['peak_rss'] / 1e6:.0f} / {one.headway['peak_rss'] / 1e6:.0f} MB)",
+                _megabytes(one.memory, one, "peak_rss"),
+                _megabytes(one.server_memory, one, "server_peak_rss"),
                 f">= {median:.2f}" + (f", low >= {low:.2f}" if low is not None else ""),
                 "yes" if not one.missed else f"no: {', '.join(one.missed)}",
             ]
         )
     titles = ["case", "median ratio", "95 % interval", "pairs", "examples/s, bare / Headway"]
-    titles += ["first step, ratio", "peak memory, ratio", "wanted", "reached"]
+    titles += ["first step, ratio", "training task's peak memory, ratio", "server's peak memory, ratio"]
+    titles += ["wanted", "reached"]
     return markdown(titles, rows)
 
 
-# --- scaling -------------------------------------------------------------------------------------------------
-def scaling_table(samples: Iterable[Sample], setups: Sequence[str], keep_loaded: bool) -> str:
-    """Each training's rate against that of `single` of the same kind in the same round, times its training tasks."""
-    rounds: dict[tuple[str, int], dict[tuple[str, str], Sample]] = {}
+# --- rounds --------------------------------------------------------------------------------------------------
+Round = dict[tuple[str, str], Sample]
+"""By variant and setup."""
+
+
+def rounds_of(samples: Iterable[Sample], kind: str, keep_loaded: bool) -> dict[tuple[str, int], Round]:
+    """The samples of a section (scaling, tuned) that count, by model and number of the round."""
+    rounds: dict[tuple[str, int], Round] = {}
     for sample in samples:
-        if sample["kind"] == "scaling" and (keep_loaded or not sample["loaded"]):
+        if sample["kind"] == kind and (keep_loaded or not sample["loaded"]):
             one = rounds.setdefault((sample["model"], sample["round"]), {})
             one[sample["variant"], sample["setup"]] = sample
+    return rounds
+
+
+def scaling_table(samples: Iterable[Sample], setups: Sequence[str], keep_loaded: bool) -> str:
+    """Each training's rate against that of `single` of the same kind in the same round, times its training tasks."""
     shares: dict[tuple[str, str, str], list[float]] = {}
     rates: dict[tuple[str, str, str], list[float]] = {}
-    for (model, _), one in rounds.items():
+    for (model, _), one in rounds_of(samples, "scaling", keep_loaded).items():
         for (variant, setup), sample in one.items():
             key = (model, setup, variant)
             rates.setdefault(key, []).append(sample["examples_per_s"])
@@ -211,6 +268,57 @@ def scaling_table(samples: Iterable[Sample], setups: Sequence[str], keep_loaded:
         rate, within = statistics.median(rates[key]), f"{share.low:.3f} - {share.high:.3f}"
         rows.append([*key, f"{rate:.0f}", f"{share.median:.3f}", within, str(len(shares[key]))])
     return markdown(["model", "training", "as", "examples/s", "of single x tasks", "95 % interval", "rounds"], rows)
+
+
+TUNED = {
+    "bare": "bare script, as TensorFlow's guides have it",
+    "tuned": "bare --tuned: one thread does everything",
+    "tuned-malloc": "bare --tuned, Headway's malloc settings",
+    "headway": "Headway",
+}
+
+
+def tuned_table(samples: Iterable[Sample], keep_loaded: bool) -> str:
+    """Each variant's rate against the bare script's of the same round."""
+    found: dict[tuple[str, str], list[tuple[Sample, float]]] = {}
+    for (model, _), one in rounds_of(samples, "tuned", keep_loaded).items():
+        if bare := one.get(("bare", "single")):
+            for (variant, _), sample in one.items():
+                ratio = sample["examples_per_s"] / bare["examples_per_s"]
+                found.setdefault((model, variant), []).append((sample, ratio))
+    rows = []
+    for model, variant in sorted(found, key=lambda key: (key[0], list(TUNED).index(key[1]))):
+        each = found[model, variant]
+        ratio = bootstrap([ratio for _, ratio in each])
+        rate, peak = (
+            statistics.median(sample[figure] for sample, _ in each) for figure in ("examples_per_s", "peak_rss")
+        )
+        within = f"{ratio.low:.3f} - {ratio.high:.3f}"
+        rows.append(
+            [
+                model,
+                TUNED[variant],
+                f"{rate:.0f}",
+                f"{ratio.median:.3f}",
+                within,
+                f"{peak / 1e6:.0f} MB",
+                str(len(each)),
+            ]
+        )
+    return markdown(["model", "as", "examples/s", "of bare", "95 % interval", "peak memory", "rounds"], rows)
+
+
+# --- versions ------------------------------------------------------------------------------------------------
+def commits_of(samples: Iterable[Sample]) -> dict[str, int]:
+    """The versions that were measured, with the number of their samples. A start that measured nothing is none."""
+    counts: dict[str, int] = {}
+    commit = "unknown"
+    for sample in samples:
+        if sample["kind"] == "begin":
+            commit = sample.get("commit") or "unknown"
+        elif sample["kind"] != "failed":
+            counts[commit] = counts.get(commit, 0) + 1
+    return counts
 
 
 # --- files and text ------------------------------------------------------------------------------------------

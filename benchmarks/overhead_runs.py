@@ -11,14 +11,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
-from overhead_cases import BATCH, Length, Setup, bare_processes, headway_jobs
+from overhead_cases import BATCH, Length, Setup, bare_environment, bare_processes, headway_jobs
 from overhead_figures import Progress, progress_of, rate_of, window_of
 
 from headway.record.files import read_events
@@ -134,11 +134,14 @@ class Laboratory:
             process.wait()
         self.running.clear()
 
-    def start(self, argv: Sequence[str], log: Path, core: int | None = None, private: bool = False) -> Any:
-        if private and self.network is None:
-            self.network = PrivateNetwork()
-        network = self.network if private else None
-
+    def start(
+        self,
+        argv: Sequence[str],
+        log: Path,
+        core: int | None = None,
+        network: PrivateNetwork | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Any:
         def in_child() -> None:
             _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             if core is not None:
@@ -149,6 +152,7 @@ class Laboratory:
         with log.open("wb") as output, log.with_suffix(".err").open("wb") as errors:
             process = subprocess.Popen(
                 argv,
+                env={**os.environ, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=errors,
@@ -160,13 +164,15 @@ class Laboratory:
 
     def measure(self, variant: str, setup: Setup, length: Length) -> dict[str, Any]:
         """One training. RunFailed says why there is no result; in any case nothing of it is left running."""
+        is_bare = variant != "headway"
+        if is_bare and setup.strategy != "single" and self.network is None:
+            self.network = PrivateNetwork()  # before any clock runs: it is no part of the first sample
         machine = Machine()
         place = self.folder / variant
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         try:
-            run = self._bare if variant == "bare" else self._headway
-            figures = run(setup, length, place)
+            figures = self._bare(variant, setup, length, place) if is_bare else self._headway(setup, length, place)
         finally:
             self.end_all()
         others = machine.others()
@@ -182,16 +188,26 @@ class Laboratory:
             "loaded": others > self.others_allowed,
         }
 
+    def sgemm(self) -> dict[str, Any]:
+        """The rate of the first core in a large matrix product, and whether others took part of it."""
+        machine = Machine()
+        rate = sgemm(self.cores[0])
+        others = machine.others()
+        return {"sgemm_gflops": rate, "sgemm_others": others, "sgemm_loaded": others > self.others_allowed}
+
     # --- bare ------------------------------------------------------------------------------------------------
-    def _bare(self, setup: Setup, length: Length, place: Path) -> dict[str, Any]:
-        processes = bare_processes(setup, length, self.cores, cache_folder().absolute() / "mnist")
+    def _bare(self, variant: str, setup: Setup, length: Length, place: Path) -> dict[str, Any]:
+        processes = bare_processes(setup, length, self.cores, cache_folder().absolute() / "mnist", variant)
+        environment = bare_environment(variant, os.environ)
+        network = self.network if setup.strategy != "single" else None
         began = time.time()
-        private = setup.strategy != "single"
         started = []
         for number, process in enumerate(processes):
             log = place / f"{number}.log"
-            started.append((process, log, self.start(process.argv, log, process.core, private)))
+            started.append((process, log, self.start(process.argv, log, process.core, network, environment)))
         self._wait([(running, log) for process, log, running in started if process.trains])
+        # The servers wait for ever and are ended when this returns; the kernel has kept their peaks.
+        servers = [_peak_of_server(running, log) for process, log, running in started if not process.trains]
         reports = [_last_json(log) for process, log, _ in started if process.trains]
         tasks = [
             progress_of(report["training_began"], report["ends"], [BATCH] * report["steps"], length.warmup)
@@ -201,6 +217,7 @@ class Laboratory:
             tasks,
             first_step=reports[0]["ends"][0] - began,
             peaks=[report["peak_rss"] for report in reports],
+            server_peaks=servers,
             losses=[report["loss"] for report in reports],
         )
 
@@ -233,9 +250,9 @@ class Laboratory:
             argv = [sys.executable, "-m", "headway", "run", str(file), "--runs", str(place / f"runs-{number}")]
             log = place / f"{number}.log"
             started.append((self.start(argv, log), log))
-        memory = Memory([process.pid for process, _ in started], setup.training_tasks)
+        memory = Memory([process.pid for process, _ in started], setup.training_tasks + setup.servers)
         self._wait(started, memory.look)
-        tasks, firsts, peaks, losses = [], [], [], []
+        tasks, firsts, peaks, server_peaks, losses = [], [], [], [], []
         for number, (process, _) in enumerate(started):
             [folder] = RunFolder.all(place / f"runs-{number}")
             rows = {name: _steps(folder, name) for name in ("chief-0", "worker-0")[: setup.tasks]}
@@ -246,14 +263,16 @@ class Laboratory:
                 tasks.append(progress_of(first, ends, examples, length.warmup))
                 losses.append(steps[-1]["loss"])
                 peaks.append(memory.peak(process.pid, name, ends[-1]))
-        return _figures(tasks, min(firsts) - began, peaks, losses)
+            trained = max(steps[-1]["t"] for steps in rows.values())
+            server_peaks += [memory.peak(process.pid, f"ps-{index}", trained) for index in range(setup.servers)]
+        return _figures(tasks, min(firsts) - began, peaks, server_peaks, losses)
 
 
 class Memory:
-    """Peak memory (VmHWM) of the training tasks below some launchers, looked at while they run.
+    """Peak memory (VmHWM) of the training tasks and servers below some launchers, looked at while they run.
 
     The kernel keeps the peak, so looking seldom misses nothing but the last moments of a process. Those are kept
-    apart: the chief's last evaluation, which the bare scripts have not, is no training.
+    apart: the chief's last evaluation and checkpoint, which the bare scripts have not, are no training.
     """
 
     def __init__(self, launchers: Sequence[int], expected: int) -> None:
@@ -271,16 +290,14 @@ class Memory:
             self._find()
         for key, pid in self._tasks.items():
             with suppress(OSError, IndexError):  # it has ended
-                status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-                peak = int(status.partition("VmHWM:")[2].split()[0]) * 1024
-                self._seen.setdefault(key, []).append((time.time(), peak))
+                self._seen.setdefault(key, []).append((time.time(), _peak_of(pid)))
 
     def _find(self) -> None:
         for launcher in self._launchers:
             with suppress(psutil.Error):
                 for process in psutil.Process(launcher).children(recursive=True):
                     task = process.environ().get("HEADWAY_TASK", "").replace("/", "-")
-                    if task.startswith(("chief", "worker")):
+                    if task.startswith(("chief", "worker", "ps")):
                         self._tasks[launcher, task] = process.pid
 
     def peak(self, launcher: int, task: str, until: float) -> int:
@@ -291,6 +308,19 @@ class Memory:
         return max(peak for t, peak in seen if t <= max(until, seen[0][0]))
 
 
+def _peak_of(pid: int) -> int:
+    """Of a living process; OSError or IndexError where it has ended."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+def _peak_of_server(server: subprocess.Popen[Any], log: Path) -> int:
+    try:
+        return _peak_of(server.pid)
+    except (OSError, IndexError):
+        raise RunFailed(f"a server ended before its workers\n{_tail(log)}") from None
+
+
 def _steps(folder: RunFolder, task: str) -> list[dict[str, Any]]:
     rows = [event for event in read_events(folder.events(task)) if event["kind"] == "step"]
     if not rows:
@@ -299,7 +329,11 @@ def _steps(folder: RunFolder, task: str) -> list[dict[str, Any]]:
 
 
 def _figures(
-    tasks: Sequence[Progress], first_step: float, peaks: Sequence[int], losses: Sequence[float]
+    tasks: Sequence[Progress],
+    first_step: float,
+    peaks: Sequence[int],
+    server_peaks: Sequence[int],
+    losses: Sequence[float],
 ) -> dict[str, Any]:
     first, last = window_of(tasks)
     return {
@@ -307,6 +341,8 @@ def _figures(
         "first_step_seconds": first_step,
         "peak_rss": max(peaks),
         "peaks": list(peaks),
+        "server_peak_rss": max(server_peaks, default=None),
+        "server_peaks": list(server_peaks),
         "window_seconds": last - first,
         "task_examples_per_s": [task.examples[-1] / (task.times[-1] - task.times[0]) for task in tasks],
         "losses": list(losses),

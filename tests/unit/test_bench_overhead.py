@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headway.launch.commands import task_command
+from headway.record.folder import RunFolder
 from headway.spec.load import parse_job
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -16,6 +19,7 @@ sys.path.insert(0, str(BENCHMARKS))
 
 import overhead_cases as cases  # noqa: E402
 import overhead_figures as figures  # noqa: E402
+import overhead_report as report  # noqa: E402
 
 CORES = [4, 7]
 
@@ -81,9 +85,9 @@ def sample(variant: str, pair: int, rate: float, case: str = "single:softmax", *
     }
 
 
-def pairs(*ratios: float, **changes: Any) -> list[figures.Pair]:
+def pairs(*ratios: float, bare: Any = None, **changes: Any) -> list[figures.Pair]:
     return [
-        figures.Pair(sample("bare", n, 1000.0), sample("headway", n, 1000.0 * ratio, **changes))
+        figures.Pair(sample("bare", n, 1000.0, **(bare or {})), sample("headway", n, 1000.0 * ratio, **changes))
         for n, ratio in enumerate(ratios)
     ]
 
@@ -133,6 +137,49 @@ def test_what_was_wanted_and_missed(model: str, ratios: list[float], changes: An
     assert ("| yes" in figures.overhead_table([verdict])) == (not missed)
 
 
+@pytest.mark.parametrize(("servers", "missed"), [(440e6, []), (441e6, ["server memory"])])
+def test_servers_memory_is_judged_apart_from_that_of_training_tasks(servers: float, missed: list[str]) -> None:
+    both = pairs(1.0, 1.0, 1.0, bare={"server_peak_rss": 400e6}, peak_rss=540e6, server_peak_rss=servers)
+    verdict = figures.verdict("ps-sync:softmax", "softmax", both)
+    assert verdict.memory == pytest.approx(0.9)
+    assert verdict.server_memory == pytest.approx(servers / 400e6)
+    assert verdict.missed == missed
+    table = figures.overhead_table([verdict, figures.verdict("single:softmax", "softmax", pairs(1.0, 1.0))])
+    assert "0.90 (600 / 540 MB)" in table and "1.10 (400 / 44" in table
+    assert "| - " in table.splitlines()[-1]  # no servers
+
+
+def core(rate: float, **changes: Any) -> figures.Sample:
+    usual = {"sgemm_gflops": 82.0, "examples_per_s": rate, "loaded": False, "sgemm_loaded": False}
+    return {"kind": "core", **usual, **changes}
+
+
+def test_the_bare_cnn_is_held_against_the_core() -> None:
+    for rate, is_reached in ((401.0, True), (399.0, False)):  # 8.2 GFLOP in 100 examples
+        found = figures.core_of([core(rate)], keep_loaded=False)
+        assert found is not None and found.is_reached == is_reached
+        assert report.is_reached([core(rate)], keep_loaded=False) == is_reached
+        assert (str(found).endswith("reached).")) == is_reached
+
+
+def test_a_disturbed_core_counts_only_when_asked_for() -> None:
+    for disturbed in (core(900.0, loaded=True), core(900.0, sgemm_loaded=True)):
+        assert figures.core_of([disturbed], keep_loaded=False) is None
+        for keep_loaded, gflops in ((False, 41.0), (True, 73.8)):
+            found = figures.core_of([core(500.0), disturbed], keep_loaded)
+            assert found is not None and found.cnn_gflops == pytest.approx(gflops)
+
+
+def test_a_cnn_that_was_compared_needs_its_share_of_the_core() -> None:
+    compared = [sample(variant, n, 1000.0, "single:mnist_cnn") for n in range(5) for variant in ("bare", "headway")]
+    assert not report.is_reached(compared, keep_loaded=False)
+    assert "is not known" in report.tables(compared, keep_loaded=False)
+    assert report.is_reached([core(900.0), *compared], keep_loaded=False)
+    assert not report.is_reached([core(900.0), *compared, {"kind": "failed", "case": "x", "reason": "y"}], False)
+    small = [sample(variant, n, 1000.0) for n in range(5) for variant in ("bare", "headway")]
+    assert report.is_reached(small, keep_loaded=False)
+
+
 def test_scaling_is_held_against_single_of_the_same_kind_and_round() -> None:
     def run(variant: str, setup: str, tasks: int, rate: float, number: int = 1) -> figures.Sample:
         facts = {"kind": "scaling", "model": "mnist_cnn", "round": number, "loaded": False}
@@ -148,6 +195,48 @@ def test_scaling_is_held_against_single_of_the_same_kind_and_round() -> None:
         ("single", "headway", "1.000"),
         ("ps-async 2", "headway", "0.950"),
     ]
+
+
+def test_tuned_variants_are_held_against_the_bare_script_of_the_same_round() -> None:
+    def run(variant: str, number: int, rate: float, **changes: Any) -> figures.Sample:
+        facts = {"kind": "tuned", "model": "softmax", "setup": "single", "peak_rss": 6e8, "loaded": False}
+        return {**facts, "variant": variant, "round": number, "examples_per_s": rate, **changes}
+
+    samples = [run("headway", 1, 1300.0), run("bare", 1, 1000.0), run("tuned", 1, 1200.0)]
+    samples += [run("tuned", 2, 2800.0), run("bare", 2, 2000.0), run("bare", 2, 9000.0, loaded=True)]
+    samples += [run("headway", 3, 5000.0)]  # the bare one of its round is still to come
+    table = figures.tuned_table(samples, keep_loaded=False)
+    rows = [[cell.strip() for cell in line.split("|")][2:-1] for line in table.splitlines()[2:]]
+    assert [(row[1], row[2], row[-1]) for row in rows] == [
+        ("1500", "1.000", "2"),
+        ("2000", "1.300", "2"),
+        ("1300", "1.300", "1"),
+    ]
+    assert rows[-1][0] == "Headway"
+    assert table in report.tables(samples, keep_loaded=False)
+
+
+# --- versions ------------------------------------------------------------------------------------------------
+def begin(commit: str) -> figures.Sample:
+    return {"kind": "begin", "commit": commit, "settings": {"scale": 1.0}}
+
+
+def test_samples_of_another_version_are_added_to_only_when_asked_for() -> None:
+    samples = [begin("a1"), sample("bare", 1, 1000.0)]
+    assert report.refusal(samples, begin("a1"), mix_commits=False) is None
+    refused = report.refusal(samples, begin("b2"), mix_commits=False)
+    assert refused is not None and "a1" in refused and "b2" in refused and "--mix-commits" in refused
+    assert report.refusal(samples, begin("b2"), mix_commits=True) is None
+    mixed = [*samples, begin("b2"), sample("headway", 1, 1000.0)]
+    assert report.refusal(mixed, begin("b2"), mix_commits=False) is not None
+    assert "several versions of Headway: a1 (1), b2 (1)" in report.tables(mixed, keep_loaded=False)
+    assert "several" not in report.tables(samples, keep_loaded=False)
+
+
+def test_a_start_that_measured_nothing_is_no_version_and_other_settings_are_refused() -> None:
+    assert report.refusal([begin("a1"), begin("b2")], begin("c3"), mix_commits=False) is None
+    longer = {**begin("a1"), "settings": {"scale": 2.0}}
+    assert "same settings" in str(report.refusal([begin("a1")], longer, mix_commits=True))
 
 
 def test_a_torn_line_is_dropped_and_the_file_goes_on(tmp_path: Path) -> None:
@@ -195,6 +284,31 @@ def test_both_sides_get_the_same_tasks_threads_cores_and_steps(setup: cases.Setu
         assert (job.workload.batch_size, job.workload.model.name) == (int(bare[0]["--batch"]), bare[0]["--model"])
         assert (job.workload.optimizer.name, job.workload.optimizer.learning_rate) == ("sgd", 0.01)
         assert not job.export and job.workload.evaluate.every is None
+
+
+@pytest.mark.parametrize("model", cases.MODELS)
+def test_the_tuned_section_goes_from_the_bare_script_to_headway(model: str) -> None:
+    trainings = cases.tuned_trainings(model)
+    assert [variant for variant, _ in trainings] == list(figures.TUNED)
+    commands = {}
+    for variant, setup in trainings[:-1]:
+        assert (setup.strategy, setup.model, setup.training_tasks) == ("single", model, 1)
+        [process] = cases.bare_processes(setup, cases.Lengths().of(setup), CORES, Path("data"), variant)
+        commands[variant] = process.argv
+    assert commands["tuned"] == commands["tuned-malloc"] == (*commands["bare"], "--tuned")
+
+
+def test_the_malloc_settings_are_those_of_a_headway_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = cases.Case("single", "softmax").setup
+    [job] = [parse_job(job, origin="benchmark") for job in cases.headway_jobs(setup, cases.Lengths().of(setup), CORES)]
+    [task] = job.cluster.training_tasks()
+    monkeypatch.delenv("MALLOC_TOP_PAD_", raising=False)
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "3")  # the user's own stays, on both sides
+    given = task_command(job, task, RunFolder(tmp_path), {}).env
+    settings = cases.bare_environment("tuned-malloc", os.environ)
+    assert settings == {name: value for name, value in given.items() if "MALLOC" in name.upper() or "GLIBC" in name}
+    assert "MALLOC_TOP_PAD_" in settings and "MALLOC_ARENA_MAX" not in settings
+    assert cases.bare_environment("bare", ()) == cases.bare_environment("tuned", ()) == {}
 
 
 def test_lengths_can_be_changed() -> None:

@@ -93,6 +93,33 @@ def test_a_missing_one_that_comes_back_and_hangs_again_is_still_the_one_to_blame
     assert kills(world.wait(32, alive=ALL)) == {WORKER}
 
 
+def test_what_is_said_again_is_noted_for_newly_missing_tasks_only() -> None:
+    world = together()
+    for missing in ([WORKER], [WORKER], [WORKER, WORKER1], [WORKER1]):
+        block(world, *missing)
+    assert [note.fields["task"] for note in world.notes if note.kind == "blocked"] == ["worker/0", "worker/1"]
+
+
+def test_what_was_said_while_a_server_was_silent_counts_when_it_is_said_again() -> None:
+    world = together(cluster={"chief": 1, "worker": 2, "ps": 2})
+    world.wait(3, alive=[*TRAINING, PS0])
+    block(world, WORKER)
+    assert not world.has_note("blocked")
+    world.wait(1, alive=[*TRAINING, PS0, PS1])
+    block(world, WORKER)
+    assert world.note("blocked")["task"] == "worker/0"
+
+
+def test_who_hangs_after_it_was_busy_is_named_then() -> None:
+    world = together()
+    world.say(CHIEF, "evaluating", step=5)
+    block(world, CHIEF)
+    assert not world.has_note("blocked")
+    world.say(CHIEF, "evaluation", step=5, accuracy=0.5)
+    block(world, CHIEF)
+    assert world.note("blocked")["task"] == "chief/0"
+
+
 @pytest.mark.parametrize("how", ["unblocked", "update"])
 def test_after_the_update_everybody_is_watched_again(how: str) -> None:
     world = together(limits={"stall": 30})
@@ -186,8 +213,9 @@ def test_the_happy_end() -> None:
     assert told == [*(TellTask(task, {"do": "stop", "reason": "steps"}) for task in (WORKER, WORKER1)), close("steps")]
     for task in (WORKER, WORKER1):
         world.say(task, "done", reason="steps", step=100, own_steps=100)
-    assert world.exit(WORKER, 0) == []
-    assert world.exit(WORKER1, 0) == [TellTask(CHIEF, {"do": "finalize"})]
+    # They have said so themselves, but a server may have been too slow to hear it.
+    assert world.exit(WORKER, 0) == [leave(WORKER)]
+    assert world.exit(WORKER1, 0) == [leave(WORKER1), TellTask(CHIEF, {"do": "finalize"})]
     world.exit(CHIEF, 0)
     assert world.exit(PS0, -15) == [End("finished", "steps")]
 

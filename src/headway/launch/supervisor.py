@@ -212,7 +212,8 @@ class Supervisor:
         elif state.is_bystander:
             state.wait_to_start(state.start_at, now)
         elif in_order:
-            return
+            if state.task in self._training:  # it has said so itself, unless a server was too slow to hear it
+                self._tell_updater("leave", task=str(state.task))
         elif self._is_over(state, was):
             state.forget_break()
             self._tell_updater("leave", task=str(state.task))

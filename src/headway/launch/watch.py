@@ -30,6 +30,7 @@ class Sentence:
 class Watch:
     def __init__(self, job: Job, tasks: Mapping[Task, TaskState]) -> None:
         self._missing: list[Task] = []  # ps-sync: whom the present update waits for, if it waits long
+        self._named: set[Task] = set()  # of these, who was named: it is said again and again
         self._limits = job.limits
         self._is_synchronous = job.strategy.is_synchronous
         self._tasks = tasks
@@ -45,14 +46,16 @@ class Watch:
         self._missing = [state.task for state in self._training if str(state.task) in said["missing"]]
         waiting = [str(state.task) for state in self._training if state.phase == "training"]
         waiting = [name for name in waiting if name not in said["missing"]]
-        for state in (self._tasks[task] for task in self._missing):
+        for state in (self._tasks[task] for task in self._missing if task not in self._named):
             if not state.busy:  # else it has said itself what keeps it
+                self._named.add(state.task)
                 state.stalled = state.phase == "training"
                 seconds = round(said["seconds"], 1)
                 yield Note("blocked", {"task": str(state.task), "seconds": seconds, "waiting": waiting})
 
     def unblocked(self) -> None:
         self._missing = []
+        self._named.clear()
 
     def look(self, now: float) -> Iterator[Note | Sentence]:
         """What is to be said and done; each is done before the next task is looked at."""

@@ -1,7 +1,7 @@
 """When a synchronous update is due, and whose gradients it takes. Pure: no TensorFlow, no clock, no process.
 
     messages of tasks                          what the updater does
-    joined, arrived, left, closed  --> Barrier --> Drain, Admit, Discard, Update, Reply
+    joined, arrived, left, closed  --> Barrier --> Drain, Admit, Discard, Forget, Update, Reply
 
 The rules
 - An update takes `aggregate` gradients, each of another task, all computed from the variables of the present step.
@@ -9,6 +9,7 @@ The rules
   process that died since). Dropped gradients are counted, and their task goes on with the present step.
 - A task that died is waited for until it joins again; a task that left is not.
 - Paused (by the chief, while it takes a snapshot): no update is made, so the snapshot is of one step.
+- The update that reaches the last step, where one is asked for, closes it.
 - Closed: nobody updates any more. Everybody who waits, or comes later, is told so; the chief may open it again.
 """
 
@@ -98,6 +99,7 @@ class Barrier:
     """Of every task."""
     aggregate: int
     step: int = 0
+    last_step: int | None = None
     is_closed: bool = False
     is_paused: bool = False
     admitted: list[int] = field(default_factory=list)
@@ -106,6 +108,10 @@ class Barrier:
     """Who is to be told of the next update, and what."""
     _dropped: list[int] = field(default_factory=list)
     _left: set[int] = field(default_factory=set)
+
+    def begin(self, step: int) -> None:
+        """The variables are of this step."""
+        self.step, self.is_closed = step, step == self.last_step
 
     @property
     def missing(self) -> list[int]:
@@ -137,9 +143,10 @@ class Barrier:
         self._left.discard(task)
         resumed: list[Action] = []
         if task == CHIEF:  # an earlier process of the chief may have closed or paused it
-            self.is_closed = self.is_paused = False
+            self.is_closed, self.is_paused = self.step == self.last_step, False
             resumed = self._update_if_due()
-        answer = Answer.CLOSED if self.is_closed else Answer.WELCOME
+        # At the end the chief is welcome all the same: it saves what was trained.
+        answer = Answer.CLOSED if self.is_closed and task != CHIEF else Answer.WELCOME
         return [Drain(task), *resumed, Reply(task, answer, self.step, echo)]
 
     def _arrived(self, task: int, step: int) -> list[Action]:
@@ -166,6 +173,7 @@ class Barrier:
         update = Update(accepted, sum(self.batch_sizes[task] for task in accepted), tuple(self._dropped))
         replies = [Reply(task, answer, self.step) for task, answer in sorted(self._waiting.items())]
         self.admitted, self._waiting, self._dropped = [], {}, []
+        self.is_closed = self.step == self.last_step
         return [update, *replies]
 
     def _close(self) -> list[Action]:

@@ -1,8 +1,8 @@
 """The queues on the servers through which synchronous training tasks and the updater meet.
 
-    task t:  gradients ──> gradients of t, on each server ─┐
-             "arrived" ──> arrivals, on ps/0 ──> updater ──┴─> admitted, on each server ──> mean, apply, count
-             reply     <── replies of t, on ps/0 <────────────────────────────────────────────┘
+    task t:  gradients ──> gradients of t, on each server ──> [admitted, with backup tasks] ──> sum, apply, count
+             "arrived" ──> arrivals, on ps/0 ──> updater ──────────────────────────────────────┘
+             reply     <── replies of t, on ps/0 <──────────────────────────────────────────────┘
 
 Tensors pass through a queue by reference: nothing is copied on the way. The task and the updater are different
 processes with sessions of their own; a queue on a server is known by its name, as a variable is.
@@ -10,7 +10,7 @@ processes with sessions of their own; a queue on a server is known by its name, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -48,6 +48,14 @@ class Exchange:
         self.admitted = [self._queue_on(server, "admitted") for server in self.used]
         self.sums = [self._queue_on(server, "sums") for server in self.used]
         """What was admitted, added up: there while a norm of all servers' sums is computed."""
+
+    def on_each(self, build: Callable[[int], Any]) -> list[Any]:
+        """An operation on each used server, built for the place of its queues in the lists above."""
+        built = []
+        for place, server in enumerate(self.used):
+            with tf.device(self.devices[server]):
+                built.append(build(place))
+        return built
 
     def _queue_on(self, server: int, name: str) -> Any:
         pieces, averages = self.pieces[server], self.averages[server]

@@ -6,7 +6,9 @@
 
 Each server does its part in a call of its own, and nothing passes between servers: what they must know of each other
 (the step, the optimizer's counters, the norm) passes through here. So a call that a server refuses (graph.was_refused)
-is simply made again. In one call over all servers some would have made their part already.
+has done nothing, and is simply made again. In one call over all servers some would have made their part already. Each
+server has a session of its own for that: what is fed or fetched passes through the session's master, another server
+otherwise.
 
 Where every task is in every update, gradients are taken from the tasks' own queues, and the tasks are told in the call
 that counts: no other way has fewer calls. With backup tasks, the updater moves gradients to the `admitted` queue and
@@ -31,7 +33,8 @@ from headway.engines.tensorflow.strategies.graph import surely
 from headway.workloads.base import Average
 
 v1 = tf.compat.v1
-Call = Callable[..., list[Any]]
+Numbers = dict[str, Any]
+Call = Callable[[Numbers], list[Any]]
 Sums = tuple[list[tuple[Piece, Any]], list[Average]]
 
 
@@ -47,25 +50,32 @@ class Kind(NamedTuple):
 
 
 class Calls(NamedTuple):
+    """What each server does. A call takes numbers by name: `factor`, `step`, and the optimizer's counters."""
+
     add_up: list[Call]
-    """On each server: (factor) -> squares of the gradients' sums, which are kept. Only where the norm is wanted."""
+    """The squares of the gradients' sums, which are kept. Only where the norm of all of them is wanted."""
     apply: list[Call]
-    """On each server: (factor, step, counters) -> the new counters, on the last one."""
-    finish: Call
-    """On the first server: () -> the new step. With one server a part of `apply`, which then returns it first."""
+    """The new counters, from the last server."""
+    finish: Call | None
+    """The new step, from the first server. With a single one this is a part of `apply`, which then gives it first."""
 
 
 class Merge:
-    def __init__(self, state: State, exchange: Exchange, optimizer: Optimizer, session: Any, has_backups: bool) -> None:
+    def __init__(
+        self, state: State, exchange: Exchange, optimizer: Optimizer, sessions: list[Any], has_backups: bool
+    ) -> None:
+        """`sessions`: one with each server, all of the same graph."""
         self.has_backups = has_backups
         self._state = state
         self._exchange = exchange
         self._optimizer = optimizer
-        self._session = session
+        self._sessions = sessions
         self._largest_norm = optimizer.settings.clip.norm if optimizer.settings.clip else None
         self._calls: dict[Kind, Calls] = {}
-        self._threads = ThreadPoolExecutor(len(exchange.devices), "merge")
-        self._counters: list[float] = surely(session.run, list(state.counters.values()))
+        self._threads = ThreadPoolExecutor(len(sessions), "merge")
+        self._counters: Numbers = dict(
+            zip(state.counters, surely(sessions[-1].run, list(state.counters.values())), strict=True)
+        )
 
     def update(self, tasks: tuple[int, ...], factor: float, step_now: int, is_told: bool) -> int:
         """Apply the gradients of these tasks; returns the global step after that. Tasks have weighted their gradients
@@ -77,24 +87,30 @@ class Merge:
             self._calls[kind] = self._build(kind)
         calls = self._calls[kind]
         if self._largest_norm is not None:
-            norm = math.sqrt(sum(sum(squares) for squares in self._on_every_server(calls.add_up, factor)))
-            factor = self._largest_norm / max(norm, self._largest_norm)
-        answers = self._on_every_server(calls.apply, factor, step_now, *self._counters)
-        numbers = [number for answer in answers for number in answer]
-        counted, *self._counters = numbers if len(answers) == 1 else [*surely(calls.finish), *numbers]
+            squares = self._on_every_server(calls.add_up, {"factor": factor})
+            factor = self._largest_norm / max(math.sqrt(sum(squares)), self._largest_norm)
+        numbers = self._on_every_server(calls.apply, {"factor": factor, "step": step_now, **self._counters})
+        if calls.finish is not None:
+            numbers = [*surely(calls.finish, {}), *numbers]
+        counted, *counters = numbers
+        self._counters = dict(zip(self._counters, counters, strict=True))
         return int(counted)
 
-    def _on_every_server(self, calls: list[Call], *arguments: Any) -> list[list[Any]]:
-        others = [self._threads.submit(surely, call, *arguments) for call in calls[1:]]
-        return [surely(calls[0], *arguments), *(each.result() for each in others)]
+    def _on_every_server(self, calls: list[Call], numbers: Numbers) -> list[Any]:
+        """All of their answers, in order."""
+        others = [self._threads.submit(surely, call, numbers) for call in calls[1:]]
+        return [*surely(calls[0], numbers), *(number for each in others for number in each.result())]
 
     def _build(self, kind: Kind) -> Calls:
-        servers = range(len(self._exchange.devices))
-        with self._session.graph.as_default():
+        servers = range(len(self._sessions))
+        with self._sessions[0].graph.as_default():
             add_up = [] if self._largest_norm is None else [self._adding_up(server, kind) for server in servers]
             apply = [self._applying(server, kind) for server in servers]
-            with tf.device(self._exchange.devices[0]):
-                return Calls(add_up, apply, self._call([self._counted([], kind)], [], {}))
+            finish = None
+            if len(servers) > 1:
+                with tf.device(self._exchange.devices[0]):
+                    finish = self._call(0, [self._counted([], kind)], [], {})
+            return Calls(add_up, apply, finish)
 
     def _adding_up(self, server: int, kind: Kind) -> Call:
         with tf.device(self._exchange.devices[server]):
@@ -103,13 +119,18 @@ class Merge:
             sums = [*(gradient for _, gradient in gradients), *(average.value for average in averages)]
             kept = self._exchange.sums[self._exchange.used.index(server)].enqueue(sums) if sums else tf.no_op()
             squares = [tf.reduce_sum(tf.square(gradient)) for _, gradient in gradients]
-            return self._call(squares, [kept], {0: factor} if kind.is_scaled else {})
+            return self._call(server, squares, [kept], {"factor": factor} if kind.is_scaled else {})
 
     def _applying(self, server: int, kind: Kind) -> Call:
-        state, optimizer = self._state, self._optimizer
+        state, optimizer, is_alone = self._state, self._optimizer, len(self._sessions) == 1
         with tf.device(self._exchange.devices[server]):
-            factor, step_now = v1.placeholder(tf.float32, []), v1.placeholder(tf.int64, [])
-            counters = {name: v1.placeholder(tf.float32, []) for name in state.counters}
+            # Only what is not on this server is fed, and only if it is needed: a fed call is slower by 0.2 ms.
+            factor = v1.placeholder(tf.float32, [])
+            step_now = state.global_step.read_value() if is_alone else v1.placeholder(tf.int64, [])
+            counters = {
+                name: counter.read_value() if is_alone else v1.placeholder(tf.float32, [])
+                for name, counter in state.counters.items()
+            }
             if self._largest_norm is not None:
                 gradients, averages = self._kept(server, factor)
             else:
@@ -119,20 +140,17 @@ class Merge:
             rate = optimizer.rate(step_now)
             done = step.apply(optimizer, state, gradients, averages, rate, counters)
             answer = []
-            if server == len(self._exchange.devices) - 1:
-                with tf.control_dependencies(done):
+            if server == len(self._sessions) - 1:
+                with tf.control_dependencies([*done, *counters.values()]):
                     done += optimizer.count(state.counters)
                 with tf.control_dependencies(done):
                     answer += [counter.read_value() for counter in state.counters.values()]
-            if len(self._exchange.devices) == 1:
-                answer.insert(0, self._counted(done, kind))
-            # A call without arguments is faster by 0.2 ms: only what is needed is fed.
-            needed: dict[int, Any] = dict(enumerate(counters.values(), start=2))
-            if kind.is_scaled or self._largest_norm is not None:
-                needed[0] = factor
-            if tf.is_tensor(rate):
-                needed[1] = step_now
-            return self._call(answer, done, needed)
+            if is_alone:
+                answer.insert(0, self._counted([*done, step_now], kind))
+            needed: Numbers = {"factor": factor} if kind.is_scaled or self._largest_norm is not None else {}
+            if not is_alone:
+                needed |= counters | ({"step": step_now} if tf.is_tensor(rate) else {})
+            return self._call(server, answer, done, needed)
 
     def _counted(self, done: list[Any], kind: Kind) -> Any:
         counted = step.count(self._state, done) + 1
@@ -141,11 +159,11 @@ class Merge:
         with tf.control_dependencies(told):
             return tf.identity(counted)
 
-    def _call(self, answer: list[Any], done: list[Any], needed: dict[int, Any]) -> Call:
-        """A callable of all arguments that feeds the needed ones, by their place."""
-        places = sorted(needed)
-        call: Call = self._session.make_callable([*answer, tf.group(*done)], [needed[place] for place in places])
-        return lambda *given: call(*(given[place] for place in places))[:-1]
+    def _call(self, server: int, answer: list[Any], done: list[Any], needed: Numbers) -> Call:
+        fetches = [*answer, tf.group(*done)]
+        # None, not an empty list: that would take the way of a fed call.
+        call = self._sessions[server].make_callable(fetches, list(needed.values()) or None)
+        return lambda numbers: list(call(*(numbers[name] for name in needed))[:-1])
 
     def _sums(self, server: int, kind: Kind, factor: Any) -> Sums:
         """What the tasks say of this server's variables and moving averages, added up."""

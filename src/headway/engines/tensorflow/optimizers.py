@@ -91,7 +91,13 @@ class Optimizer:
     def count(self, counters: dict[str, Any]) -> list[Any]:
         """Operations that bring the counters to the next update, to run after every `apply`."""
         factors = {"beta1_power": ADAM_BETA1, "beta2_power": ADAM_BETA2}
-        return [variable.assign(variable * factors[name], read_value=False) for name, variable in counters.items()]
+        operations = []
+        for name, counter in counters.items():
+            with tf.device(counter.device):
+                # The bare read: TensorFlow's own would be on no device in particular.
+                before = raw.ReadVariableOp(resource=counter.handle, dtype=tf.float32)
+                operations.append(counter.assign(before * factors[name], read_value=False))
+        return operations
 
     def clipped(self, gradients: Sequence[Any]) -> list[Any]:
         """All gradients of one update, bounded as asked; each stays on its device."""

@@ -10,9 +10,8 @@ import queue
 import threading
 import time
 from collections import deque
-from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -49,6 +48,27 @@ BLOCKED_UPDATES = 3
 GRACE_SECONDS = 10.0  # for the launcher to end this server when another one is gone
 
 
+class Moves(NamedTuple):
+    """What can be done with a task's gradients, on each used server."""
+
+    admit: list[Any]
+    discard: list[Any]
+    put_last: list[Any]
+    size: list[Any]
+
+    @classmethod
+    def of(cls, exchange: Exchange, queues: list[Any]) -> Moves:
+        def discard(place_: int) -> Any:
+            return tf.group(*taken(queues[place_]))
+
+        return cls(
+            exchange.on_each(lambda place_: exchange.admitted[place_].enqueue(taken(queues[place_]))),
+            exchange.on_each(discard),
+            exchange.on_each(lambda place_: queues[place_].enqueue(taken(queues[place_]))),
+            exchange.on_each(lambda place_: queues[place_].size()),
+        )
+
+
 class Updater:
     def __init__(self, assignment: Assignment, target: str) -> None:
         v1.disable_control_flow_v2()
@@ -57,13 +77,15 @@ class Updater:
         self._tasks = self._job.cluster.training_tasks()
         self._target = target
         sizes = [self._job.batch_size_of(task) for task in self._tasks]
-        self._barrier = Barrier(sizes, self._job.strategy.aggregate or len(sizes))
+        last_step = self._job.workload.stop.steps
+        self._barrier = Barrier(sizes, self._job.strategy.aggregate or len(sizes), last_step=last_step)
         self._expected_examples = expected_examples(self._job)
         self._arrived_at: dict[int, float] = {}
         """When the gradients that the next update has so far came, by task, in the order in which they came."""
         self._intervals: deque[float] = deque(maxlen=101)
         self._updated_at: float | None = None
         self._is_blocked = False
+        self._blocked_said = -BLOCKED_SECONDS
         self._optimizer = Optimizer(self._job.workload.optimizer)
 
     def run(self) -> None:
@@ -96,14 +118,8 @@ class Updater:
             self._say = exchange.arrivals.enqueue(self._message)
             self._reply = v1.placeholder(tf.int64, [REPLY])
             self._replies = [each.enqueue(self._reply) for each in exchange.replies]
-            self._admit = [
-                [admitted.enqueue(taken(own)) for own, admitted in zip(of_task, exchange.admitted, strict=True)]
-                for of_task in exchange.gradients
-            ]
-            self._discard = [[tf.group(*taken(own)) for own in of_task] for of_task in exchange.gradients]
-            self._put_last = [[own.enqueue(taken(own)) for own in of_task] for of_task in exchange.gradients]
-            self._sizes = [[own.size() for own in of_task] for of_task in exchange.gradients]
-            self._forget = [tf.group(*taken(each)) for each in exchange.admitted]
+            self._moves = [Moves.of(exchange, queues) for queues in exchange.gradients]
+            self._forget = exchange.on_each(lambda place_: tf.group(*taken(exchange.admitted[place_])))
 
     def _connect(self) -> None:
         """Wait for the other servers and for the chief to fill the variables."""
@@ -112,14 +128,17 @@ class Updater:
             self._assignment.control.wait(POLL_SECONDS)
         config = server.config(self._assignment)
         config.device_filters.append("/job:ps")
-        self._session = v1.Session(self._target, graph=self._graph, config=config)
+        targets = [self._target, *(f"grpc://{address}" for address in addresses[1:])]
+        self._sessions = [v1.Session(target, graph=self._graph, config=config) for target in targets]
+        self._session = self._sessions[0]
         while not surely(self._session.run, self._ready):
             time.sleep(POLL_SECONDS)
         counts = [self._state.global_step, self._state.generation]
         step_now, generation = surely(self._session.run, counts)
-        self._barrier.step, self._generation = int(step_now), int(generation)
+        self._barrier.begin(int(step_now))
+        self._generation = int(generation)
         has_backups = self._barrier.aggregate < len(self._tasks)
-        self._merge = Merge(self._state, self._exchange, self._optimizer, self._session, has_backups)
+        self._merge = Merge(self._state, self._exchange, self._optimizer, self._sessions, has_backups)
 
     def _do_all(self, actions: list[Action]) -> None:
         for number, action in enumerate(actions):
@@ -135,24 +154,22 @@ class Updater:
                 self._do(action)
 
     def _do(self, action: Drain | Admit | Discard | Forget | Reply) -> None:
-        run = partial(surely, self._session.run)
         match action:
             case Admit(task):
                 self._arrived_at[task] = time.monotonic()
                 if self._merge.has_backups:
-                    for admit in self._admit[task]:
-                        run(admit)
+                    self._on_each(self._moves[task].admit)
             case Discard(task):
                 self._throw_away(task, [1] * len(self._exchange.used))
             case Drain(task):
-                self._throw_away(task, [size - self._is_kept(task) for size in run(self._sizes[task])])
+                sizes = self._on_each(self._moves[task].size)
+                self._throw_away(task, [size - self._is_kept(task) for size in sizes])
             case Forget(tasks):
                 self._arrived_at, self._is_blocked = {}, False
                 for task in tasks:
-                    for forget in self._forget if self._merge.has_backups else self._discard[task]:
-                        run(forget)
+                    self._on_each(self._forget if self._merge.has_backups else self._moves[task].discard)
             case Reply(task, answer, step_now, echo):
-                run(self._replies[task], {self._reply: [step_now, answer, echo]})
+                surely(self._session.run, self._replies[task], {self._reply: [step_now, answer, echo]})
 
     def _is_kept(self, task: int) -> bool:
         """Whether the first gradient in the task's own queues is for the next update."""
@@ -160,12 +177,22 @@ class Updater:
 
     def _throw_away(self, task: int, counts: list[int]) -> None:
         """So many of the task's gradients on each used server, but not one that was admitted."""
-        run = partial(surely, self._session.run)
-        for put_last, discard, count in zip(self._put_last[task], self._discard[task], counts, strict=True):
+        moves = self._moves[task]
+        for number, put_last, discard, count in zip(
+            self._exchange.used, moves.put_last, moves.discard, counts, strict=True
+        ):
+            run = self._sessions[number].run
             if count and self._is_kept(task):
-                run(put_last)
+                surely(run, put_last)
             for _ in range(count):
-                run(discard)
+                surely(run, discard)
+
+    def _on_each(self, operations: list[Any]) -> list[Any]:
+        """One on each used server, each in a call of its own: what is refused has done nothing, and is made again."""
+        return [
+            surely(self._sessions[number].run, operation)
+            for number, operation in zip(self._exchange.used, operations, strict=True)
+        ]
 
     def _make_update(self, update: Update, is_told: bool) -> None:
         factor = self._expected_examples / update.examples
@@ -215,12 +242,14 @@ class Updater:
 
     def _look(self) -> None:
         arrived, missing = list(self._arrived_at.values()), self._barrier.missing
-        if self._is_blocked or not arrived or not self._barrier.admitted:
+        now = time.monotonic()
+        if not arrived or not self._barrier.admitted or now - self._blocked_said < BLOCKED_SECONDS:
             return
-        waited = time.monotonic() - arrived[0]
+        waited = now - arrived[0]
         usual = median(self._intervals) if self._intervals else 0.0
         if waited > max(BLOCKED_SECONDS, BLOCKED_UPDATES * usual):
-            self._is_blocked = True
+            # Again and again: others may arrive meanwhile, or the launcher could not tell who is to blame.
+            self._is_blocked, self._blocked_said = True, now
             self._assignment.event(
                 "blocked", step=self._barrier.step, missing=self._names(tuple(missing)), seconds=waited
             )

@@ -131,16 +131,22 @@ class GraphTrainer:
             how, name, now, generation = self._make_variables()
         else:
             return None
-        now = self.joined(int(now))
-        feeds = {self._features: self._arrays[0], self._labels: self._arrays[1]}
-        run(self._input_initializer, {**feeds, self._first_batch: self.first_batch(self._own_steps, now)})
-        self._generation, self._step = int(generation), now
+        self._generation = int(generation)
+        now = self._join(int(now))
         per_call = self.job.workload.steps_per_call
         self._calls = {1: self._session.make_callable(self._one_step)}
         if per_call > 1:
             self._calls[per_call] = self._session.make_callable(self._several_steps)
         self._fetch = self._session.make_callable(self.state.variables)
         return Started(how if is_chief else None, now, self._generation, name)  # type: ignore[arg-type]
+
+    def _join(self, now: int) -> int:
+        """The others know of this task, and its input is where it must be."""
+        self._step = now = self.joined(now)
+        feeds = {self._features: self._arrays[0], self._labels: self._arrays[1]}
+        first_batch = self.first_batch(self._own_steps, now)
+        surely(self._session.run, self._input_initializer, {**feeds, self._first_batch: first_batch})
+        return now
 
     def _make_variables(self) -> tuple[str, str | None, int, int]:
         checkpoint.repair(self.assignment.folder.checkpoints)
@@ -169,20 +175,22 @@ class GraphTrainer:
             try:
                 seen, counted = self._calls[num_steps]()
             except tf.errors.AbortedError as error:
-                if not was_refused(error) or not self.can_repeat_step:
+                # Of several steps in one call some may have been made.
+                if not was_refused(error) or num_steps > 1 or not self.can_repeat_step:
                     raise
-                self.joined(self._step)
+                self.assignment.event("refused", step=self._step, error=in_one_line(error))
+                self._join(self._step)
                 seen, counted = self._calls[num_steps]()
         except GONE as error:
             raise Disconnected(in_one_line(error)) from error
         loss, penalty, input_seconds = seen.tolist()
         rows = counted.tolist()
-        if rows[-1][2] == Answer.CLOSED:
-            last = rows[-1][0]
-            rows = [row for row in rows if row[2] != Answer.CLOSED]
-            if not rows:
-                raise Stopped(last)
-        self._step = rows[-1][0]
+        last = rows[-1][0]
+        rows = [row for row in rows if row[2] != Answer.CLOSED]
+        if not rows:
+            raise Stopped(last)
+        self._step = last
+        self._own_steps += len(rows)
         return StepResult(
             step=rows[-1][0],
             num_steps=len(rows),

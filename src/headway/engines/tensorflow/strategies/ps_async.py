@@ -31,9 +31,13 @@ class PsAsync(ServerTrainer):
                     2, [tf.int64] + [tf.float32] * len(names), [[], *shapes], shared_name=f"ahead_{time.monotonic_ns()}"
                 )
             self._fill = self._pull_into_queue()
+            self._pulled_ahead = self._ahead.size()
+            self._throw_away = tf.group(*self._ahead.dequeue())
 
     def joined(self, step: int) -> int:
         if self._ahead is not None:
+            for _ in range(self._session.run(self._pulled_ahead)):  # before something failed
+                self._session.run(self._throw_away)
             self._session.run(self._fill)
         return step
 

@@ -2,7 +2,7 @@
 
 TensorFlow's SyncReplicasOptimizer does not guarantee that: a fast task may give two. Here a task sends its gradients
 and waits for the answer, which comes when the update that they belong to was made (barrier.py has the rules, updater.py
-makes the updates). Dropped gradients are answered at once. So a task never has more than one gradient under way, and
+makes the updates); of a gradient that came too late, at once. So a task never has more than one gradient under way, and
 every pull comes after the last update that the task was told of.
 
 The batches of step k are those of the k-th step, whoever computes them again after a fault.
