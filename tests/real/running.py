@@ -59,6 +59,19 @@ def write_job(path: Path, **changes: Any) -> Path:
     return path
 
 
+def counted_updates(checkpoint: Path) -> list[float]:
+    """How many updates the last and the first server have made, as a checkpoint says: with each, Adam multiplies
+    beta2_power by a constant, and the global step grows by one."""
+    code = f"""
+import numpy as np, tensorflow as tf
+reader = tf.train.load_checkpoint({str(checkpoint / "variables")!r})
+print(np.log(np.float64(reader.get_tensor("beta2_power"))) / np.log(0.999) - 1)
+print(reader.get_tensor("global_step"))
+"""
+    counted = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=LIMIT)
+    return [float(line) for line in counted.stdout.split()]
+
+
 class Running:
     """A run under way. Use as a context manager: at the end nothing of it is left."""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from running import LIMIT, Running, headway, write_job
+from running import LIMIT, Running, counted_updates, headway, write_job
 
 import headway as api
 
@@ -99,8 +99,7 @@ def test_a_killed_server_rolls_all_servers_back_to_one_checkpoint(tmp_path: Path
 
 
 def test_after_a_rollback_each_server_has_seen_exactly_the_counted_updates(tmp_path: Path) -> None:
-    """ps/0 counts updates in the global step; on ps/1 Adam multiplies beta1_power and beta2_power by a constant with
-    each update. So each server counts the pushes that it accepted, and a stray one on either would show."""
+    """ps/0 counts updates in the global step, Adam counts them on ps/1: a stray push on either server would show."""
     job = write_job(
         tmp_path / "job.yaml",
         workload={
@@ -120,16 +119,8 @@ def test_after_a_rollback_each_server_has_seen_exactly_the_counted_updates(tmp_p
     assert len(running.events("rollback")) == 1
     (variables,) = running.events("variables")
     device = {variable["name"]: variable["device"] for variable in variables["placement"]}
-    assert (device["global_step"], device["beta1_power"], device["beta2_power"]) == ("ps/0", "ps/1", "ps/1")
-    code = f"""
-import numpy as np, tensorflow as tf
-reader = tf.train.load_checkpoint({str(running.folder.checkpoints / "step-00000400" / "variables")!r})
-for name, beta in (("beta1_power", 0.9), ("beta2_power", 0.999)):
-    print(np.log(np.float64(reader.get_tensor(name))) / np.log(beta) - 1)
-print(reader.get_tensor("global_step"))
-"""
-    counted = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=LIMIT)
-    assert [float(line) for line in counted.stdout.split()] == pytest.approx([400, 400, 400], abs=0.4)
+    assert (device["global_step"], device["beta2_power"]) == ("ps/0", "ps/1")
+    assert counted_updates(running.folder.checkpoints / "step-00000400") == pytest.approx([400, 400], abs=0.4)
 
 
 def test_a_frozen_agent_is_noticed_and_replaced(tmp_path: Path) -> None:

@@ -113,7 +113,8 @@ class PsSync(ServerTrainer):
         return step
 
     def snapshot(self) -> Snapshot:
-        """Of one step: where others could update without this task (backups), the updater pauses meanwhile."""
+        """Of one step: where others could update without this task (backups), the updater pauses meanwhile. Where they
+        could not, it is called only between an answer and this task's next gradient."""
         if self.job.strategy.aggregate == self.assignment.num_training_tasks or self._session is None:
             return super().snapshot()
         try:
