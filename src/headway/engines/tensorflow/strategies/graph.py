@@ -34,6 +34,7 @@ from headway.errors import FormatError, HeadwayError
 
 v1 = tf.compat.v1
 POLL_SECONDS = 0.2
+REFUSALS = 10  # of one call in a row, after which it is no chance any more
 # What a step raises when a server died, was restarted, or has lost its variables.
 GONE = (
     tf.errors.AbortedError,
@@ -304,12 +305,13 @@ def was_refused(error: Any) -> bool:
 
 def surely(call: Callable[..., Any], *arguments: Any) -> Any:
     """`call`, again where a server has refused it: for what one server does alone, or what only reads."""
-    while True:
+    for _ in range(REFUSALS):
         try:
             return call(*arguments)
         except tf.errors.AbortedError as error:
             if not was_refused(error):
                 raise
+    return call(*arguments)
 
 
 def in_one_line(error: Any) -> str:
