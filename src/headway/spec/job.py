@@ -9,6 +9,9 @@ from pydantic import Field, PlainValidator, SerializeAsAny, field_validator, mod
 
 from headway import workloads
 from headway.spec.cluster import Cluster, Strict, Task, shorthand
+from headway.spec.layout import LayoutError, Rule, parse
+from headway.spec.nodes import cluster_from, counts_of_layout, counts_of_nodes
+from headway.spec.site import Site
 from headway.units import Seconds
 from headway.workloads.base import Settings
 
@@ -180,13 +183,6 @@ class Strategy(Strict):
         return self.kind in ("ps-sync", "allreduce")
 
 
-class Site(Strict):
-    kind: Literal["local"] = "local"
-    """Where nodes come from."""
-    ports: tuple[Annotated[int, Field(ge=1024, le=65535)], Annotated[int, Field(ge=1024, le=65535)]] | None = None
-    """First and last port that tasks may listen on. Default: any free port."""
-
-
 class Restart(Strict):
     attempts: Annotated[int, Field(ge=0)] = 3
     """How often one task is started again after it failed."""
@@ -221,6 +217,13 @@ class Checkpoint(Strict):
     """How many of the newest are kept."""
 
 
+class Monitor(Strict):
+    """Samples of every node and task: CPU, memory, network, disk."""
+
+    hertz: Annotated[float, Field(gt=0, le=50)] = 5.0
+    """How many in a second, on each node."""
+
+
 class Measure(Strict):
     warmup: Annotated[int, Field(ge=0)] = 10
     """First steps of each training task (after each start) that rates leave out. They are recorded, marked."""
@@ -241,6 +244,9 @@ class Job(Strict):
     """How many tasks of each role."""
     site: Annotated[Site, shorthand("kind", str | Site)] = Site()
     """Where nodes come from."""
+    layout: str | Rule | None = None
+    """Which task runs on which node: PS-W-W is a server and two training tasks, each on a node of its own; PW-PW two
+    nodes with both; W* repeats; or a rule that scales. Default: each task has its own node (local: all are on one)."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
     """Of initial values, shuffling and dropout."""
     expose: Literal["nobody", "cluster"] = "nobody"
@@ -256,6 +262,8 @@ class Job(Strict):
     """How long anything may take."""
     measure: Measure = Measure()
     """What is left out of rates."""
+    monitor: Monitor = Monitor()
+    """How closely nodes are watched."""
 
     @field_validator("name")
     @classmethod
@@ -264,9 +272,19 @@ class Job(Strict):
             raise ValueError("use up to 63 lower-case letters, digits and dashes, for example mnist-async")
         return name
 
+    @field_validator("layout")
+    @classmethod
+    def _readable(cls, layout: str | Rule | None) -> str | Rule | None:
+        if isinstance(layout, str):
+            try:
+                parse(layout)
+            except LayoutError as error:
+                raise ValueError(str(error)) from None
+        return layout
+
     @model_validator(mode="after")
     def _possible_cluster(self) -> Job:
-        cluster, strategy = self.cluster, self.strategy.kind
+        (cluster, _), strategy = self.counted_cluster(), self.strategy.kind
         num_train = workloads.dataset(self.workload.dataset.name).describe(self.workload.dataset).num_train
         for role, settings in (("chief", cluster.chief), ("worker", cluster.worker)):
             batch_size = settings.batch_size
@@ -286,6 +304,17 @@ class Job(Strict):
                 f"strategy.aggregate: {self.strategy.aggregate}, but there are only {num_training} training tasks"
             )
         return self
+
+    def counted_cluster(self) -> tuple[Cluster, str | None]:
+        """The cluster, with the counts of the layout or of the site's machines where it has none itself; and why."""
+        cluster = self.cluster
+        if cluster.training or any(cluster.role(role).count for role in ("chief", "worker", "ps")):
+            return cluster, None
+        if (given := counts_of_layout(self.layout)) is not None:
+            return cluster_from(given, cluster), f"the layout {self.layout} has these tasks"
+        if self.layout is None and (given := counts_of_nodes(self.site)) is not None:
+            return cluster_from(given, cluster), "one task on each of the site's machines"
+        return cluster, None
 
     def batch_size_of(self, task: Task) -> int:
         """Examples in one step of a training task."""

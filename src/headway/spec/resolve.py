@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headway import workloads
-from headway.spec.cluster import Cluster, Role, RoleSettings, Threads
+from headway.spec import nodes
+from headway.spec.cluster import ROLES, Cluster, Role, RoleSettings, Threads
 from headway.spec.job import Job, Strategy
 
 
@@ -38,11 +39,13 @@ class Resolved:
         }
 
 
-def resolve(asked: Job, num_cores: int) -> Resolved:
+def resolve(asked: Job, num_cores: int, core_speed: float | None = None) -> Resolved:
+    """`core_speed`: what one core here does with the job's model, where `nodes.needs_core_speed` says so."""
     choices: list[Choice] = []
     cluster = _cluster(asked, choices)
-    cluster = _threads(cluster, num_cores, choices)
     job = asked.model_copy(update={"cluster": cluster, "strategy": _strategy(asked, cluster, choices)})
+    job = _site(job, num_cores, core_speed, choices)
+    job = job.model_copy(update={"cluster": _threads(job, num_cores, choices)})
     stop = _stop(job, choices)
     job = job.model_copy(update={"workload": asked.workload.model_copy(update={"stop": stop})})
     return Resolved(asked, job, tuple(choices))
@@ -56,8 +59,25 @@ def _strategy(asked: Job, cluster: Cluster, choices: list[Choice]) -> Strategy:
     return asked.strategy.model_copy(update={"aggregate": num_training})
 
 
+def _site(job: Job, num_cores: int, core_speed: float | None, choices: list[Choice]) -> Job:
+    """Machine types as numbers; the layout is checked here, with the cluster as it will be."""
+    placed = nodes.hosts(job)
+    if job.site.kind == "local":
+        return job
+    if job.layout is None and job.strategy.kind != "single":
+        choices.append(Choice("layout", "-".join(host.name for host in placed), "each task has a node of its own"))
+    filled = nodes.fill(job, num_cores, core_speed)
+    choices += [Choice(f"site.{path}", value, reason) for path, (value, reason) in filled.reasons.items()]
+    speed = job.site.core_speed or core_speed
+    site = job.site.model_copy(update={"nodes": filled.nodes, "dilation": filled.dilation, "core_speed": speed})
+    return job.model_copy(update={"site": site})
+
+
 def _cluster(asked: Job, choices: list[Choice]) -> Cluster:
-    cluster = asked.cluster
+    cluster, why = asked.counted_cluster()
+    if why is not None and asked.strategy.kind != "single":
+        counts = ", ".join(f"{role}: {cluster.role(role).count}" for role in ROLES if cluster.role(role).count)
+        choices.append(Choice("cluster", counts, why))
     if asked.strategy.kind == "single":
         # What the job says of its one training task's threads and cores is kept.
         settings = cluster.chief if cluster.chief.count else cluster.worker
@@ -94,13 +114,17 @@ def _cluster(asked: Job, choices: list[Choice]) -> Cluster:
     return cluster
 
 
-def _threads(cluster: Cluster, num_cores: int, choices: list[Choice]) -> Cluster:
+def _threads(job: Job, num_cores: int, choices: list[Choice]) -> Cluster:
     """Divide the machine: training tasks share its cores; a server's work is small and mostly copying."""
+    cluster = job.cluster
     num_training = len(cluster.training_tasks())
     share = max(1, num_cores // num_training)
+    why = f"{num_cores} cores divided over {num_training} training tasks"
+    if job.site.kind == "emulated":
+        share, why = _cpus_of_a_node(job, num_cores), "what its node has, shared by the training tasks on it"
     defaults: dict[Role, tuple[int, str]] = {
-        "chief": (share, f"{num_cores} cores divided over {num_training} training tasks"),
-        "worker": (share, f"{num_cores} cores divided over {num_training} training tasks"),
+        "chief": (share, why),
+        "worker": (share, why),
         "ps": (1, "a server mostly copies"),
         "evaluator": (1, "evaluation must not take the cores of training"),
     }
@@ -124,6 +148,18 @@ def _threads(cluster: Cluster, num_cores: int, choices: list[Choice]) -> Cluster
             filled = filled.model_copy(update={"inter_op": inter})
         updates[role] = settings.model_copy(update={"threads": filled})
     return cluster.model_copy(update=updates)
+
+
+def _cpus_of_a_node(job: Job, num_cores: int) -> int:
+    """Threads of one training task: of the smallest node, so that all compute alike."""
+    shares = []
+    for host in nodes.hosts(job):
+        training = [task for task in host.tasks if task.role in ("chief", "worker")]
+        if training:
+            cpus = job.site.node(host.kind).cpus
+            here = num_cores if cpus is None else min(cpus / (job.site.dilation or 1.0), num_cores)
+            shares.append(math.ceil(here / len(training)))
+    return max(1, min(shares))
 
 
 def _examples_per_step(job: Job) -> float:

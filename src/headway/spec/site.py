@@ -1,0 +1,102 @@
+"""Where nodes come from, and what kind of machines they are."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from headway.spec.cluster import Strict
+from headway.spec.layout import NodeKind
+from headway.units import Bytes, BytesPerSecond, Seconds
+
+Port = Annotated[int, Field(ge=1024, le=65535)]
+
+
+class Disk(Strict):
+    """How fast a node's disk is."""
+
+    read: Annotated[BytesPerSecond, Field(gt=0)] | None = None
+    """Bytes per second; 100MB/s."""
+    write: Annotated[BytesPerSecond, Field(gt=0)] | None = None
+    """Bytes per second; 50MB/s."""
+
+
+class Credits(Strict):
+    """A CPU that is fast for a while. One credit is one CPU for one minute; a node without credits gets only as much
+    CPU as it earns."""
+
+    per_hour: Annotated[float, Field(gt=0)]
+    """Credits earned in an hour: 6 is a tenth of a CPU for ever."""
+    start: Annotated[float, Field(ge=0)] = 0.0
+    """Credits at the beginning."""
+    most: Annotated[float, Field(gt=0)] | None = None
+    """Credits that can be saved up. Default: a day's."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Credits:
+        if self.start > self.limit:
+            raise ValueError(f"start: {self.start:g}, but at most {self.limit:g} credits can be saved up (most)")
+        return self
+
+    @property
+    def limit(self) -> float:
+        return 24 * self.per_hour if self.most is None else self.most
+
+    @property
+    def baseline(self) -> float:
+        """CPUs that can be used for ever."""
+        return self.per_hour / 60
+
+
+class NodeSettings(Strict):
+    """A machine. What is left out is not limited."""
+
+    type: str | None = None
+    """A machine type of the catalogue (`headway machines`); what is given besides replaces its numbers."""
+    count: Annotated[int, Field(ge=1)] | None = None
+    """How many such nodes there are: the layout may use fewer. Default: as many as it needs."""
+    cpus: Annotated[float, Field(gt=0)] | None = None
+    """CPUs' worth of time; 0.4 is two fifths of one."""
+    memory: Annotated[Bytes, Field(gt=0)] | None = None
+    """More is refused: the task that asks for it is killed."""
+    rate: Annotated[BytesPerSecond, Field(gt=0)] | None = None
+    """Of its network interface, in each direction; 1Gbit."""
+    latency: Annotated[Seconds, Field(ge=0)] | None = None
+    """Of its network interface: a round trip takes this node's and the other's; 0.5ms."""
+    disk: Disk = Disk()
+    """Of what the node reads and writes."""
+    credits: Credits | None = None
+    """For a burstable CPU."""
+    speed: Annotated[float, Field(gt=0)] | None = None
+    """Examples per second of the job's model on this machine alone, for what no CPU here can do (a GPU): cpus follow
+    from it and from what one core here does. Default: the catalogue's for this model, where it has one."""
+
+
+class Site(Strict):
+    kind: Literal["local", "emulated"] = "local"
+    """local: this machine. emulated: hosts of their own on this machine, each with a network, CPU, memory and disk."""
+    ports: tuple[Port, Port] | None = None
+    """First and last port that tasks may listen on. Default: any free port."""
+    nodes: dict[NodeKind, NodeSettings] = Field(default_factory=dict)
+    """Emulated: the machines for servers (ps), training tasks (worker) and a chief of its own (chief, else as worker).
+    A node with both a server and a training task is a worker."""
+    fabric: Annotated[BytesPerSecond, Field(gt=0)] | None = None
+    """Emulated: the rate of one link that all traffic between nodes crosses."""
+    dilation: Annotated[float, Field(ge=1)] | None = None
+    """Emulated: this many seconds here are one second there. CPUs, rates and disks are divided by it, latencies
+    multiplied. Default: 1, or for machines with a speed (GPUs) as much as this machine needs."""
+    core_speed: Annotated[float, Field(gt=0)] | None = None
+    """Emulated: examples per second of the job's model on one core here, for nodes with a speed. Default: measured."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Site:
+        if self.kind == "local":
+            given = [name for name in ("nodes", "fabric", "dilation", "core_speed") if getattr(self, name)]
+            if given:
+                raise ValueError(f"{', '.join(given)}: a local site is this machine as it is; write kind: emulated")
+        return self
+
+    def node(self, kind: NodeKind) -> NodeSettings:
+        """A chief of its own is a worker, unless something else is said."""
+        return self.nodes.get(kind) or self.nodes.get("worker" if kind == "chief" else kind) or NodeSettings()
