@@ -30,6 +30,7 @@ _BYTES_PER_SECOND = {
     "Mbit": 1e6 / 8,
     "Gbit": 1e9 / 8,
 }
+ROUNDED_UP = 999.5  # with three digits this is 1,000 of the unit before
 _NUMBER_AND_UNIT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*([A-Za-z/]*)\s*")
 
 
@@ -84,12 +85,24 @@ def format_seconds(value: float | None) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def format_rate(value: float | None) -> str:
+    """125e6 -> "1 Gbit/s"; None -> "-"."""
+    if value is None:
+        return "-"
+    bits = value * 8
+    for unit in ("bit", "kbit", "Mbit"):
+        if abs(bits) < ROUNDED_UP:
+            return f"{bits:.3g} {unit}/s"
+        bits /= 1000
+    return f"{bits:.3g} Gbit/s"
+
+
 def format_bytes(value: float | None) -> str:
     """13098536 -> "13.1 MB"; None -> "-"."""
     if value is None:
         return "-"
     for unit in ("B", "kB", "MB", "GB"):
-        if abs(value) < 1000:
+        if abs(value) < ROUNDED_UP:
             return f"{value:.0f} B" if unit == "B" else f"{value:.3g} {unit}"
         value /= 1000
     return f"{value:.3g} TB"

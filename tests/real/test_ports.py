@@ -77,7 +77,7 @@ def test_where_ports_cannot_be_kept_private_the_run_is_refused_unless_the_job_ac
     site = LocalSite(private=NONE, open_to_cluster=NONE)
     with pytest.raises(SiteError, match="expose: cluster"):
         site.plan(job_with())  # type: ignore[arg-type]
-    assert site.plan(job_with(expose="cluster")).nodes[0].command[0] == sys.executable  # type: ignore[arg-type]
+    assert site.plan(job_with(expose="cluster")).command[0] == sys.executable  # type: ignore[arg-type]
     # A single task listens nowhere.
     assert site.plan(job_with(strategy="single")).nodes  # type: ignore[arg-type]
 

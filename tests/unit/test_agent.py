@@ -36,7 +36,8 @@ class Talk:
         self.process = subprocess.Popen(
             [*prefix, sys.executable, "-m", "headway.agent"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        self.send(do="hello", version=protocol.VERSION, lease=LEASE, folder=str(folder))
+        files = {"events": str(folder / "events" / "agent.jsonl"), "metrics": str(folder / "metrics.jsonl")}
+        self.send(do="hello", version=protocol.VERSION, lease=LEASE, node="here", files=files)
         self.ready = self.hear("ready")
 
     def send(self, **message: Any) -> None:

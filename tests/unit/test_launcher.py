@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from headway.launch.launcher import Launcher, _events_of
+from headway.launch.launcher import Launcher
 from headway.launch.messages import TaskSaid
+from headway.launch.nodes import _events_of
 from headway.launch.prepare import create_run
 from headway.record.files import EventWriter, read_events, to_json
 from headway.record.folder import LAUNCHER
@@ -18,7 +19,7 @@ class Broken:
 
     def fetching(self, what: str, done: int, total: int | None) -> None: ...
     def said(self, task: Any, event: dict[str, Any]) -> None: ...
-    def looked(self, supervisor: Any) -> None: ...
+    def looked(self, *_: Any) -> None: ...
 
     def noted(self, kind: str, fields: dict[str, Any]) -> None:
         raise ZeroDivisionError(f"{kind}: {fields}")

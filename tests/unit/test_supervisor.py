@@ -257,6 +257,26 @@ def test_a_lost_agent_is_replaced_and_all_its_tasks_with_it() -> None:
     assert [(action.task, action.attempt) for action in started] == [(task, 1) for task in ALL]
 
 
+def test_of_several_nodes_only_the_lost_ones_tasks_have_died() -> None:
+    world = running()
+    assert world.tell(AgentLost("power cut", (WORKER,))) == []
+    assert world.supervisor.tasks[WORKER].restarts == 1
+    assert [action.task for action in world.wait(1.5) if isinstance(action, StartTask)] == [WORKER]
+    assert world.supervisor.tasks[CHIEF].phase == "training"
+
+
+def test_a_lost_node_with_a_server_takes_the_other_servers_along() -> None:
+    world = running()
+    killed = world.tell(AgentLost("power cut", (PS0,)))
+    assert [action.task for action in killed if isinstance(action, SignalTask)] == [PS1]
+
+
+def test_a_task_without_memory_says_so() -> None:
+    world = running(restart={"attempts": 0})
+    assert world.tell(TaskExited(WORKER, 0, -signal.SIGKILL, out_of_memory=True))
+    assert "no more memory" in (world.supervisor.end.reason if world.supervisor.end else "")
+
+
 def test_agents_that_keep_dying_end_the_run() -> None:
     world = running(restart={"attempts": 1})
     world.tell(AgentLost("once"))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.units import bytes_per_second, format_bytes, format_seconds, num_bytes, seconds
+from headway.units import bytes_per_second, format_bytes, format_rate, format_seconds, num_bytes, seconds
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,15 @@ def test_numbers_become_text() -> None:
         "-",
     ]
     assert [format_bytes(value) for value in (16, 13098536, 2e9, None)] == ["16 B", "13.1 MB", "2 GB", "-"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (125e6, "1 Gbit/s"), (12.5e6, "100 Mbit/s"), (10, "80 bit/s"), (124.99e6, "1 Gbit/s")],
+)
+def test_rates_are_told_in_bits(value: float | None, text: str) -> None:
+    assert format_rate(value) == text
+
+
+def test_what_rounds_up_to_the_next_unit_is_told_in_it() -> None:
+    assert format_bytes(999_700) == "1 MB"

@@ -9,7 +9,7 @@ import socket
 import struct
 import sys
 
-from headway.agent.agent import serve_standard_streams
+from headway.agent.agent import serve_pipes
 
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 0x1
 
@@ -25,7 +25,7 @@ def bring_loopback_up() -> None:
 def main() -> None:
     if "--private-network" in sys.argv:
         bring_loopback_up()
-    asyncio.run(serve_standard_streams())
+    asyncio.run(serve_pipes(sys.stdin.buffer, sys.stdout.buffer))
     os._exit(0)  # at once: a task's pipe that is still open must not keep us
 
 

@@ -14,22 +14,28 @@ import os
 import random
 import signal
 import socket
+import struct
 import subprocess
-import sys
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import psutil
 
-from headway.agent import protocol
+from headway.agent import measure, protocol
+from headway.agent.monitor import Monitor, Watched
 from headway.agent.tail import Tail
+from headway.host import control_groups
 from headway.record.files import EventWriter
 
 TICK = 0.1  # seconds between looks at the tasks' files
 ALIVE_EVERY = 0.5  # seconds between heartbeat reports
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+OOM_SCORE = Path("/proc/self/oom_score_adj")
+LAST_WORD = 0.05  # seconds that let `goodbye` out
+SAMPLER_RESTART = 1.0  # seconds until a monitor that broke down begins anew
 LOWEST_PORT, MOST_TRIES = 15_000, 4_000
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -54,6 +60,10 @@ class Agent:
         self._over = asyncio.Event()
         self._reason = ""
         self._events: EventWriter | None = None
+        self._jobs: set[asyncio.Task[Any]] = set()
+        self._serving: asyncio.Server | None = None
+        self._group: control_groups.Group | None = None
+        self._oom_kills = 0
 
     async def live(self) -> None:
         """Serve until told to quit or the lease runs out; then nothing that we started is left."""
@@ -62,11 +72,10 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._end, f"signal {number.name}")
         _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans of our tasks become ours to end
-        jobs = [loop.create_task(self._listen()), loop.create_task(self._watch())]
-        for job in jobs:
-            job.add_done_callback(self._job_ended)
+        for work in (self._listen(), self._watch()):
+            self._spawn(work)
         await self._over.wait()
-        for job in jobs:
+        for job in self._jobs:
             job.cancel()
         self._kill_everything()
         self._say("goodbye", reason=self._reason)
@@ -74,8 +83,14 @@ class Agent:
             self._events.write("agent_ended", reason=self._reason)
             self._events.close()
 
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        job = asyncio.get_running_loop().create_task(work)
+        self._jobs.add(job)
+        job.add_done_callback(self._job_ended)
+
     def _job_ended(self, job: asyncio.Task[None]) -> None:
         """Without its watch the lease would never run out: an agent that breaks down ends."""
+        self._jobs.discard(job)
         if not job.cancelled() and (error := job.exception()):
             self._end(f"the agent broke down: {error!r}")
 
@@ -89,11 +104,12 @@ class Agent:
                 handler(**{key: value for key, value in message.items() if key != "do"})
         # The launcher is gone, perhaps to come back (`attach`): the lease decides.
 
-    def _do_hello(self, version: int, lease: float, folder: str) -> None:
+    def _do_hello(self, version: int, lease: float, node: str, files: dict[str, str]) -> None:
         if version != protocol.VERSION:
             self._end(f"the launcher speaks protocol {version}, this agent {protocol.VERSION}")
         self._lease = lease
-        self._events = EventWriter(Path(folder) / "events" / "agent.jsonl")
+        self._node, self._metrics = node, Path(files["metrics"])
+        self._events = EventWriter(Path(files["events"]))
         facts = {
             "host": socket.gethostname(),
             "cores": sorted(os.sched_getaffinity(0)),
@@ -103,6 +119,15 @@ class Agent:
 
     def _do_renew(self) -> None:
         pass  # every message renews
+
+    def _do_clock(self, sent: float) -> None:
+        self._say("clock", sent=sent, t=time.time())
+
+    def _do_monitor(self, hertz: float, **settings: Any) -> None:
+        if settings.get("group"):
+            self._group = control_groups.find().find(settings["group"])
+            self._oom_kills = self._group.usage().oom_kills or 0
+        self._spawn(self._sample(1 / hertz, settings))
 
     def _do_ports(self, count: int, first: int | None = None, last: int | None = None) -> None:
         try:
@@ -124,6 +149,8 @@ class Agent:
 
         def in_child() -> None:
             _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            with contextlib.suppress(OSError):  # an agent may be spared where memory is short; its tasks are not
+                OOM_SCORE.write_text("0", encoding="ascii")
             if cores:
                 os.sched_setaffinity(0, cores)
 
@@ -146,6 +173,33 @@ class Agent:
             process, attempt, tail, heartbeat, heartbeat.stat().st_mtime_ns, time.monotonic()
         )
         self._say("started", task=task, attempt=attempt, pid=process.pid)
+
+    # --- the network to other nodes --------------------------------------------------------------------------
+    def _do_serve(self) -> None:
+        self._spawn(self._serve())
+
+    async def _serve(self) -> None:
+        self._serving, port = await measure.serve()
+        self._say("serving", port=port)
+
+    def _do_unserve(self) -> None:
+        if self._serving:
+            self._serving.close()
+
+    def _do_round_trips(self, to: tuple[str, int], count: int) -> None:
+        try:
+            self._say("round_trips", seconds=measure.round_trips((to[0], to[1]), count))
+        except OSError as error:
+            self._say("round_trips", error=str(error))
+
+    def _do_rates(self, to: list[tuple[str, int]], seconds: float) -> None:
+        self._spawn(self._rates([(host, port) for host, port in to], seconds))
+
+    async def _rates(self, to: list[tuple[str, int]], seconds: float) -> None:
+        try:
+            self._say("rates", rates=await measure.rates(to, seconds))
+        except (OSError, TimeoutError, struct.error) as error:
+            self._say("rates", error=str(error) or type(error).__name__)
 
     def _do_tell(self, task: str, message: dict[str, Any]) -> None:
         if (running := self._tasks.get(task)) and running.process.stdin:
@@ -178,6 +232,26 @@ class Agent:
                 ages = {name: round(now - running.beat_at, 2) for name, running in self._tasks.items()}
                 self._say("alive", tasks=ages)
 
+    async def _sample(self, interval: float, settings: dict[str, Any]) -> None:
+        """On multiples of the interval, so that samples of all nodes lie side by side. What is late is left out."""
+        while True:
+            monitor = Monitor(self._metrics, self._node, interval, self._tell_samples, settings)
+            try:
+                while True:
+                    await asyncio.sleep(interval - time.time() % interval)
+                    monitor.sample(
+                        {name: Watched(task.process.pid, task.attempt) for name, task in self._tasks.items()}
+                    )
+            except Exception as error:
+                if self._events:
+                    self._events.write("sampler_failed", node=self._node, error=repr(error))
+            finally:
+                monitor.close()
+            await asyncio.sleep(SAMPLER_RESTART)
+
+    def _tell_samples(self, rows: list[dict[str, Any]]) -> None:
+        self._say("samples", rows=rows)
+
     def _send_lines(self, name: str, running: RunningTask) -> None:
         while (chunk := running.tail.read())[1]:
             self._say("lines", task=name, offset=chunk[0], data=chunk[1])
@@ -203,7 +277,16 @@ class Agent:
             os.killpg(running.process.pid, signal.SIGKILL)  # what the task itself had started
         self._send_lines(name, running)
         del self._tasks[name]
-        self._say("exited", task=name, attempt=running.attempt, code=code, rss=peak_rss)
+        self._say(
+            "exited", task=name, attempt=running.attempt, code=code, rss=peak_rss, oom=self._ran_out_of_memory(code)
+        )
+
+    def _ran_out_of_memory(self, code: int) -> bool:
+        """Whether the kernel killed it for that: such a death looks like any SIGKILL."""
+        before = self._oom_kills
+        if self._group is not None:
+            self._oom_kills = self._group.usage().oom_kills or 0
+        return code == -signal.SIGKILL and self._oom_kills > before
 
     # --- ending ----------------------------------------------------------------------------------------------
     def _end(self, reason: str) -> None:
@@ -259,10 +342,18 @@ def first_outgoing_port() -> int:
         return 32768
 
 
-async def serve_standard_streams() -> None:
+async def serve_socket(stream: socket.socket) -> None:
+    """Be the agent of whoever holds the other end."""
+    reader, writer = await asyncio.open_connection(sock=stream, limit=protocol.MAX_LINE)
+    await Agent(reader, writer.transport).live()
+    await asyncio.sleep(LAST_WORD)
+
+
+async def serve_pipes(reading: BinaryIO, writing: BinaryIO) -> None:
+    """The same, where there are two pipes."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=protocol.MAX_LINE)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
-    transport, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, sys.stdout.buffer)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), reading)
+    transport, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, writing)
     await Agent(reader, transport).live()
-    await asyncio.sleep(0.05)  # let `goodbye` out
+    await asyncio.sleep(LAST_WORD)

@@ -1,13 +1,19 @@
 """What launcher and agent say to each other: JSON objects, one a line, over any byte stream.
 
 The launcher says (`do`)                               and the agent says (`say`)
-  hello   {version, lease, folder}                       ready    {version, pid, facts}
+  hello   {version, lease, node, files}                  ready    {version, pid, facts}
   renew   {}                   keeps the lease           alive    {tasks: {task: seconds since its last heartbeat}}
+  clock   {sent}                                         clock    {sent, t}: the node's time
+  monitor {hertz, group, credits}                        samples  {rows}: of the node and its tasks, now and then
   ports   {count, first, last}                           ports    {ports: [...]} or {error}
   start   {task, attempt, argv, env, cores, files}       started  {task, attempt, pid} or {error}
   tell    {task, message}      a line on its stdin       lines    {task, offset, data}: new lines of its events
-  signal  {task, number}                                 exited   {task, attempt, code, rss}  (code < 0: a signal)
+  signal  {task, number}                                 exited   {task, attempt, code, rss, oom}  (code < 0: a signal)
   quit    {}                   ends tasks and agent      goodbye  {reason}
+To measure the network, before there are tasks:
+  serve   {}, unserve {}                                 serving  {port}
+  round_trips {to, count}                                round_trips {seconds: [...]} or {error}
+  rates   {to: [...], seconds} all at once               rates    {rates: [...]} or {error}
 
 Every message renews the lease. `lines` of a task always come before its `exited`.
 """
@@ -17,7 +23,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-VERSION = 1
+VERSION = 2
 MAX_LINE = 64 * 2**20  # of one message; TF_CONFIG of a thousand tasks is far below
 
 

@@ -71,6 +71,8 @@ class ProcessReading:
     threads: int
     read_bytes: int | None = None
     written_bytes: int | None = None
+    context_switches: int | None = None
+    """Of all threads that live; only where they were asked for, because each thread costs a look."""
 
 
 class Readings:
@@ -104,7 +106,7 @@ class Readings:
             busy, memory, total, loopback, external, read, written, switches, None, None, self._pressure()
         )
 
-    def process(self, pid: int) -> ProcessReading | None:
+    def process(self, pid: int, switches: bool = False) -> ProcessReading | None:
         """None when it is gone. All threads of it are counted."""
         folder = self._proc / str(pid)
         try:
@@ -119,7 +121,16 @@ class Readings:
             threads=int(fields[17]),
             read_bytes=moved.get("read_bytes"),
             written_bytes=moved.get("write_bytes"),
+            context_switches=self._switches(folder) if switches else None,
         )
+
+    def _switches(self, process: Path) -> int | None:
+        try:
+            threads = list((process / "task").iterdir())
+        except OSError:
+            return None
+        found = (_pairs(thread / "status") for thread in threads)
+        return sum(each.get("voluntary_ctxt_switches", 0) + each.get("nonvoluntary_ctxt_switches", 0) for each in found)
 
     def _scheduler(self) -> tuple[int | None, float | None]:
         """Context switches, and seconds in which CPUs were not idle."""

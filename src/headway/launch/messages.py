@@ -31,9 +31,13 @@ class TaskExited:
     attempt: int
     code: int
     """Negative: ended by that signal."""
+    out_of_memory: bool = False
+    """The kernel killed it, because its node had no more."""
 
     @property
     def how(self) -> str:
+        if self.out_of_memory:
+            return "killed: its node has no more memory"
         if self.code >= 0:
             return f"exit code {self.code}"
         try:
@@ -59,6 +63,8 @@ class AgentLost:
     """The agent, and with it every task of its node, is gone."""
 
     reason: str
+    tasks: tuple[Task, ...] | None = None
+    """Those of the node; None: every task of the run."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import sys
 import time
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from headway.sites import SitePlan, site
 from headway.spec.cluster import Task
 from headway.spec.job import Job
 from headway.spec.load import apply_override, parse_job
+from headway.spec.nodes import needs_core_speed
 from headway.spec.resolve import Resolved, resolve
 
 # What a resumed run may change: when it ends and how it is looked after, not what it is.
@@ -32,7 +34,13 @@ PACKAGES = ("headway", "tensorflow-cpu", "tensorflow", "keras", "numpy", "protob
 
 def plan_run(asked: Job) -> tuple[Resolved, SitePlan]:
     """What would run, and where. SiteError when the site cannot give what is asked."""
-    resolved = resolve(asked, num_cores())
+    speed = None
+    if needs_core_speed(asked):
+        from headway.launch.calibrate import core_speed  # which starts a run itself
+
+        print(f"measuring what one core here does with {asked.workload.model.name} ...", file=sys.stderr, flush=True)
+        speed = core_speed(asked)
+    resolved = resolve(asked, num_cores(), speed)
     plan = site(resolved.job.site.kind).plan(resolved.job)
     return replace(resolved, choices=(*resolved.choices, *plan.choices)), plan
 

@@ -97,8 +97,8 @@ class Supervisor:
                     self._exited(self.tasks[task], event, now)
                 case Heartbeat(task, age):
                     self.tasks[task].alive_at = max(self.tasks[task].alive_at, now - age)
-                case AgentLost(reason):
-                    self._agent_lost(reason, now)
+                case AgentLost(reason, tasks):
+                    self._agent_lost(reason, tasks, now)
                 case NewNodes():
                     self._regrouped(now)
                 case StopAsked(reason, at_once):
@@ -228,8 +228,13 @@ class Supervisor:
         else:
             self._died(state, reason, now)
 
-    def _agent_lost(self, reason: str, now: float) -> None:
+    def _agent_lost(self, reason: str, tasks: tuple[Task, ...] | None, now: float) -> None:
         self._note("agent_lost", reason=reason)
+        if tasks is not None and set(tasks) != set(self.tasks):  # one node of several: its tasks died, the others go on
+            for state in (self.tasks[task] for task in tasks):
+                state.killed_for = state.killed_for or reason
+                self._exited(state, TaskExited(state.task, state.attempt, -signal.SIGKILL), now)
+            return
         if self.end is not None or self._closing:  # it took along what was to end anyway
             for state in self.tasks.values():
                 if state.is_running:
@@ -325,7 +330,7 @@ class Supervisor:
         """Who has taken too long?"""
         for state in self.tasks.values():
             if state.is_running and state.killed_for and now - state.killed_at > KILL_LIMIT and self.end is None:
-                self._agent_lost(f"{state.task} was killed {KILL_LIMIT:g} s ago and has not ended", now)
+                self._agent_lost(f"{state.task} was killed {KILL_LIMIT:g} s ago and has not ended", None, now)
                 return
         for found in self._watch.look(now):
             if isinstance(found, Sentence):

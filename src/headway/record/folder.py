@@ -5,6 +5,7 @@
   job.json              the job: as asked, as resolved, and the reason for every chosen value
   environment.json      machine, CPU, versions, commit
   events/TASK.jsonl     what each task (and the launcher) did, appended while it runs
+  metrics/NODE.jsonl    samples of each node and the tasks on it, appended while it runs
   logs/TASK.log         what each task printed
   alive/TASK            touched by a living task; only its modification time matters
   checkpoints/step-N/   the variables at global step N
@@ -60,7 +61,7 @@ class RunFolder:
     def create(root: Path, job_name: str) -> RunFolder:
         folder = RunFolder(root / new_run_name(job_name))
         folder.path.mkdir(parents=True)
-        for inner in ("events", "logs", "alive", "checkpoints", "tensorboard"):
+        for inner in ("events", "metrics", "logs", "alive", "checkpoints", "tensorboard"):
             (folder.path / inner).mkdir()
         return folder
 
@@ -102,6 +103,10 @@ class RunFolder:
         return self.path / "events"
 
     @property
+    def metrics_folder(self) -> Path:
+        return self.path / "metrics"
+
+    @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
 
@@ -123,6 +128,9 @@ class RunFolder:
 
     def events(self, who: Task | str) -> Path:
         return self.events_folder / f"{_slug(who)}.jsonl"
+
+    def metrics(self, node: str) -> Path:
+        return self.metrics_folder / f"{node}.jsonl"
 
     def log(self, who: Task | str) -> Path:
         return self.path / "logs" / f"{_slug(who)}.log"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.errors import HeadwayError
+from headway.record.rates import RATES, rates
 from headway.record.run import Run
 from headway.record.seal import result
 from headway.record.tables import TABLES, no_rows, quoted, select_table
@@ -23,6 +24,8 @@ RUN_COLUMNS = {
     "model": "VARCHAR",
     "dataset": "VARCHAR",
     "batch_size": "INTEGER",
+    "site": "VARCHAR",
+    "dilation": "DOUBLE",
     "num_training_tasks": "INTEGER",
     "num_ps": "INTEGER",
     "asked_steps": "BIGINT",
@@ -61,6 +64,8 @@ def query(sql: str, runs: Sequence[Run]) -> tuple[list[str], list[tuple[Any, ...
             ]
             rows = " union all ".join(parts) or f"select ''::varchar as run, * from {no_rows(table)}"
             connection.execute(f"create temp view {table} as {rows}")
+        for name, shape in RATES.items():
+            connection.execute(f"create temp view {name} as {rates(name, f'select * from {shape.base}', 'run')}")
         connection.execute(f"create table runs ({', '.join(f'{name} {kind}' for name, kind in RUN_COLUMNS.items())})")
         for run in runs:
             figures = result(run)
@@ -76,5 +81,5 @@ def query(sql: str, runs: Sequence[Run]) -> tuple[list[str], list[tuple[Any, ...
             return names_of, cursor.fetchall()
         except duckdb.Error as error:
             raise HeadwayError(
-                f"query: {str(error).strip()}\nTables: runs, {', '.join(TABLES)} (columns: docs/formats.md)"
+                f"query: {str(error).strip()}\nTables: runs, {', '.join([*TABLES, *RATES])} (columns: docs/formats.md)"
             ) from None

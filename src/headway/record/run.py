@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from headway.record.folder import RunFolder, default_root
+from headway.record.rates import RATES
 from headway.record.tables import TABLES, is_sealed, select_table
 
 
@@ -64,7 +65,7 @@ class Run:
 
     @property
     def tables(self) -> list[str]:
-        return list(TABLES)
+        return [*TABLES, *RATES]
 
     def table(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
         """A table's columns as NumPy arrays (masked where a value is missing)."""

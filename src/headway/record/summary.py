@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from headway.record.tables import select_table
+from headway.record.usage import usage, warnings
 from headway.spec.cluster import ROLES
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from headway.record.run import Run
 
-FIGURES = 2  # to be raised when a figure gets another name or meaning: results that were stored before are made again
+FIGURES = 3  # to be raised when a figure gets another name or meaning: results that were stored before are made again
 NUM_LARGEST = 3  # variables that are named for each server
 # Settings of a strategy, and the kinds for which they mean something.
 SETTINGS = {
@@ -112,6 +113,11 @@ def summarize(run: Run) -> dict[str, Any]:
             "spread": _spread(connection),
             "tasks": tasks,
             **_variables(connection, counts["ps"]),
+            **usage(connection, run),
+            "site": job["site"]["kind"],
+            "layout": job.get("layout"),
+            "dilation": job["site"].get("dilation") or 1.0,
+            "warnings": warnings(connection, run.choices),
             "restarts": _count(connection, "restarting"),
             "rollbacks": _count(connection, "rollback"),
             "steps_lost": _one(

@@ -10,18 +10,43 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headway.record.clocks import Clocks
 from headway.record.files import read_events, to_json, write_atomically
 from headway.record.folder import FORMAT, RunFolder
+from headway.record.rates import RATES, rates
 
 if TYPE_CHECKING:
     import duckdb
 
-# table -> (kinds of event it holds, column -> type as json_transform takes it). `events` holds all other kinds.
-TABLES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
-    "steps": (
+
+@dataclass(frozen=True)
+class Table:
+    kinds: tuple[str, ...]
+    """The kinds of event that it holds; none: all that no other table of the folder does."""
+    columns: dict[str, Any]
+    """Column -> type, as json_transform takes it."""
+    folder: str = "events"
+    """Where its events are."""
+    who: str = "task"
+    """What the file's name says, as a column."""
+
+    @property
+    def names(self) -> list[str]:
+        return [self.who, *self.columns, *([] if self.kinds else ["data"])]
+
+
+_COUNTED = {
+    name: "BIGINT"
+    for where in ("loopback_", "")
+    for name in (f"{where}received_bytes", f"{where}received_packets", f"{where}sent_bytes", f"{where}sent_packets")
+}
+
+TABLES: dict[str, Table] = {
+    "steps": Table(
         ("step",),
         {
             "t": "DOUBLE",
@@ -40,7 +65,7 @@ TABLES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
             "penalty": "DOUBLE",
         },
     ),
-    "updates": (
+    "updates": Table(
         ("update",),
         {
             "t": "DOUBLE",
@@ -53,7 +78,7 @@ TABLES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
             "spread": "DOUBLE",
         },
     ),
-    "evaluations": (
+    "evaluations": Table(
         ("evaluation",),
         {
             "t": "DOUBLE",
@@ -65,7 +90,7 @@ TABLES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
             "seconds": "DOUBLE",
         },
     ),
-    "checkpoints": (
+    "checkpoints": Table(
         ("checkpoint",),
         {
             "t": "DOUBLE",
@@ -76,7 +101,66 @@ TABLES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
             "seconds": "DOUBLE",
         },
     ),
-    "events": ((), {"t": "DOUBLE", "kind": "VARCHAR", "attempt": "INTEGER", "launch": "INTEGER"}),
+    "events": Table((), {"t": "DOUBLE", "kind": "VARCHAR", "attempt": "INTEGER", "launch": "INTEGER"}),
+    "node_samples": Table(
+        ("node_sample",),
+        {
+            "t": "DOUBLE",
+            "sampler": "DOUBLE",
+            "cpu_seconds": "DOUBLE",
+            "throttled_seconds": "DOUBLE",
+            "memory": "BIGINT",
+            "memory_limit": "BIGINT",
+            "oom_kills": "BIGINT",
+            **_COUNTED,
+            "disk_read_bytes": "BIGINT",
+            "disk_written_bytes": "BIGINT",
+            "context_switches": "BIGINT",
+            "cpu_pressure_seconds": "DOUBLE",
+            "memory_pressure_seconds": "DOUBLE",
+            "io_pressure_seconds": "DOUBLE",
+            "credits": "DOUBLE",
+            "cpus": "DOUBLE",
+        },
+        folder="metrics",
+        who="node",
+    ),
+    "task_samples": Table(
+        ("task_sample",),
+        {
+            "t": "DOUBLE",
+            "task": "VARCHAR",
+            "attempt": "INTEGER",
+            "sampler": "DOUBLE",
+            "cpu_seconds": "DOUBLE",
+            "rss": "BIGINT",
+            "threads": "INTEGER",
+            "disk_read_bytes": "BIGINT",
+            "disk_written_bytes": "BIGINT",
+            "context_switches": "BIGINT",
+            "loopback_received_bytes": "BIGINT",
+            "loopback_sent_bytes": "BIGINT",
+            "received_bytes": "BIGINT",
+            "sent_bytes": "BIGINT",
+            "retransmitted": "BIGINT",
+        },
+        folder="metrics",
+        who="node",
+    ),
+    "gpu_samples": Table(
+        ("gpu_sample",),
+        {
+            "t": "DOUBLE",
+            "sampler": "DOUBLE",
+            "gpu": "INTEGER",
+            "busy": "DOUBLE",
+            "memory": "BIGINT",
+            "memory_limit": "BIGINT",
+            "watts": "DOUBLE",
+        },
+        folder="metrics",
+        who="node",
+    ),
 }
 
 
@@ -107,11 +191,11 @@ def write_tables(folder: RunFolder) -> dict[str, int]:
     folder.tables.mkdir(exist_ok=True)
     sizes = _sizes(folder)
     with duckdb.connect() as connection:
-        for table in TABLES:
+        for table, shape in TABLES.items():
             final = folder.tables / f"{table}.parquet"
             temporary = final.with_suffix(".tmp")
             with rows_of_events(connection, folder, table) as rows:
-                ordered = f"select * from ({rows}) order by t, task"
+                ordered = f"select * from ({rows}) order by t, {shape.who}"
                 connection.execute(f"copy ({ordered}) to {quoted(temporary)} (format parquet, compression zstd)")
             temporary.replace(final)
     return sizes
@@ -123,33 +207,39 @@ def mark_sealed(folder: RunFolder, sizes: dict[str, int]) -> None:
 
 
 def _sizes(folder: RunFolder) -> dict[str, int]:
-    return {path.name: path.stat().st_size for path in sorted(folder.events_folder.glob("*.jsonl"))}
+    paths = [*folder.events_folder.glob("*.jsonl"), *folder.metrics_folder.glob("*.jsonl")]
+    return {f"{path.parent.name}/{path.name}": path.stat().st_size for path in sorted(paths)}
 
 
 @contextmanager
 def rows_of_events(connection: duckdb.DuckDBPyConnection, folder: RunFolder, table: str) -> Iterator[str]:
     """SQL that selects a table's rows from the JSON lines, valid inside the `with`."""
-    kinds, columns = TABLES[table]
-    if kinds:
-        wanted, rest = f"json->>'$.kind' in ({', '.join(map(quoted, kinds))})", ""
+    shape = TABLES[table]
+    if shape.kinds:
+        wanted, rest = f"json->>'$.kind' in ({', '.join(map(quoted, shape.kinds))})", ""
     else:
-        others = ", ".join(quoted(kind) for taken, _ in TABLES.values() for kind in taken)
+        others = ", ".join(quoted(kind) for other in TABLES.values() for kind in other.kinds)
         wanted, rest = f"json->>'$.kind' not in ({others})", ", json::varchar as data"
-    paths = sorted(folder.events_folder.glob("*.jsonl"))
+    paths = sorted((folder.path / shape.folder).glob("*.jsonl"))
+    clocks = Clocks(folder) if paths else None
     with tempfile.TemporaryDirectory(prefix="hw-") as scratch:
-        parts = [
-            f"select {quoted(who_wrote(path))} as task, unnest(json_transform(json, {_structure(columns)})){rest} "
-            f"from read_ndjson_objects({quoted(_readable(connection, path, Path(scratch)))}) where {wanted}"
-            for path in paths
-        ]
+        parts = []
+        for path in paths:
+            rows = (
+                f"select {quoted(who_wrote(path))} as {shape.who}, "
+                f"unnest(json_transform(json, {_structure(shape.columns)})){rest} "
+                f"from read_ndjson_objects({quoted(_readable(connection, path, Path(scratch)))}) where {wanted}"
+            )
+            parts.append(clocks.corrected(rows, who_wrote(path)) if clocks else rows)
         yield " union all ".join(parts) or no_rows(table)
 
 
 def no_rows(table: str) -> str:
     """SQL for a table's columns, with their types, and no row."""
-    kinds, columns = TABLES[table]
-    rest = "" if kinds else ", ''::varchar as data"
-    return f"(select '' as task, unnest(json_transform('{{}}', {_structure(columns)})){rest} limit 0)"
+    shape = TABLES[table]
+    rest = "" if shape.kinds else ", ''::varchar as data"
+    structure = _structure(shape.columns)
+    return f"(select '' as {shape.who}, unnest(json_transform('{{}}', {structure})){rest} limit 0)"
 
 
 def _structure(columns: dict[str, Any]) -> str:
@@ -178,12 +268,15 @@ def _readable(connection: duckdb.DuckDBPyConnection, path: Path, scratch: Path) 
 
 def select_table(folder: RunFolder, table: str, connection: duckdb.DuckDBPyConnection) -> str:
     """SQL for a table of a run: from Parquet when it is sealed, else from a table that is made here from the events."""
-    kinds, columns = TABLES[table]
-    names = ", ".join(["task", *columns, *([] if kinds else ["data"])])
+    if table in RATES:
+        base = select_table(folder, RATES[table].base, connection)
+        return rates(table, base)
+    names = ", ".join(TABLES[table].names)
     path = folder.tables / f"{table}.parquet"
     if is_sealed(folder) and path.exists():  # else it was sealed before there was such a table
         return f"select {names} from (from {quoted(path)} union all by name {no_rows(table)})"
     name = f'"{table} of {folder.name}"'
+    order = f"order by t, {TABLES[table].who}"
     with rows_of_events(connection, folder, table) as rows:
-        connection.execute(f"create or replace temp table {name} as select {names} from ({rows}) order by t, task")
+        connection.execute(f"create or replace temp table {name} as select {names} from ({rows}) {order}")
     return f"select * from {name}"

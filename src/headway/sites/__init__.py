@@ -9,7 +9,7 @@ from headway.sites.base import Node, PlannedNode, Site, SitePlan
 
 __all__ = ["Node", "PlannedNode", "Site", "SitePlan", "site"]
 
-SITES = {"local": "headway.sites.local:LocalSite"}
+SITES = {"local": "headway.sites.local:LocalSite", "emulated": "headway.sites.emulated:EmulatedSite"}
 
 
 def site(kind: str) -> Site:

@@ -1,22 +1,28 @@
 """The contract of a site: where nodes come from.
 
-`plan` is pure: what would be started is a value that `--dry-run` prints. `acquire` gives a node whose agent
-answers; `release` ends it. Everything else (starting tasks, supervision) is the same on every site.
+`plan` is pure: what would be started is a value that `--dry-run` prints. `acquire` gives nodes whose agents answer;
+`release` ends them. Everything else (starting tasks, supervision, monitoring) is the same on every site.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 from headway.agent import protocol
 from headway.errors import SiteError
+from headway.record.folder import RunFolder
 from headway.spec.cluster import Task
 from headway.spec.job import Job
 from headway.spec.resolve import Choice
+from headway.spec.site import NodeSettings
+
+AGENT = "agent"  # begins the names of agents' files
+START_LIMIT = 30.0
+NOT_LIMITED = NodeSettings()
 
 
 @dataclass(frozen=True)
@@ -27,25 +33,37 @@ class PlannedNode:
     address: str
     """By which the other nodes reach it."""
     tasks: tuple[Task, ...]
-    command: tuple[str, ...]
-    """Starts the agent."""
+    machine: NodeSettings = NOT_LIMITED
+    """What it is asked to be."""
 
 
 @dataclass(frozen=True)
 class SitePlan:
     nodes: tuple[PlannedNode, ...]
+    command: tuple[str, ...]
+    """What is started on this machine to get them."""
     lease: float
     """Seconds without a launcher after which an agent ends its tasks."""
     choices: tuple[Choice, ...] = ()
+    fabric: float | None = None
+    """Bytes per second of one link that all traffic between nodes crosses."""
+    dilation: float = 1.0
+    """Seconds here for one second there."""
 
 
 @dataclass
 class Node:
-    """An acquired machine: a byte stream to its agent."""
+    """An acquired machine: byte streams from and to its agent."""
 
     planned: PlannedNode
-    process: asyncio.subprocess.Process
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    pid: int
+    """Of the agent, or of an ancestor of it that is no other node's, as seen from here."""
     facts: dict[str, Any] = field(default_factory=dict)
+    """What the agent found: host, cores, memory."""
+    monitor: dict[str, Any] = field(default_factory=dict)
+    """What the monitor on it must know: its control group, its credits."""
 
     @property
     def name(self) -> str:
@@ -53,37 +71,51 @@ class Node:
 
     def send(self, do: str, **fields: Any) -> None:
         """Never blocks and never fails: that an agent is gone is seen on its other stream."""
-        stdin = self.process.stdin
-        if stdin and not stdin.is_closing():
+        if not self.writer.is_closing():
             with contextlib.suppress(ConnectionError):
-                stdin.write(protocol.encode({"do": do, **fields}))
+                self.writer.write(protocol.encode({"do": do, **fields}))
 
     async def receive(self) -> dict[str, Any] | None:
         """The agent's next message; None when it is gone."""
-        assert self.process.stdout
         try:
-            line = await self.process.stdout.readline()
+            line = await self.reader.readline()
             return protocol.decode(line) if line.endswith(b"\n") else None
         except (ConnectionError, ValueError):
             return None
 
     async def expect(self, what: str, limit: float) -> dict[str, Any]:
-        """The next message, which must be `what`."""
+        """The next message that is no sign of life; it must be `what`."""
         try:
             message = await asyncio.wait_for(self.receive(), limit)
+            while message is not None and message.get("say") == "alive":
+                message = await asyncio.wait_for(self.receive(), limit)
         except TimeoutError:
             raise SiteError(f"the agent of node {self.name} did not answer within {limit:g} s") from None
         if message is None or message.get("say") != what:
             raise SiteError(f"the agent of node {self.name} ended or misspoke instead of {what!r}: {message}")
         return message
 
+    async def greet(self, lease: float, folder: RunFolder) -> None:
+        """The first words with its agent."""
+        name = f"{AGENT}-{self.name}"
+        files = {"events": str(folder.events(name)), "metrics": str(folder.metrics(self.name))}
+        self.send("hello", version=protocol.VERSION, lease=lease, node=self.name, files=files)
+        self.facts = (await self.expect("ready", START_LIMIT))["facts"]
+
+
+Progress = Callable[[str, dict[str, Any]], None]
+"""What a site has to tell, for the record: a kind of event, and its fields."""
+
 
 class Site(Protocol):
     def plan(self, job: Job) -> SitePlan:
         """Pure: the nodes and who runs where. SiteError when the site cannot give what the job asks."""
 
-    async def acquire(self, planned: PlannedNode, lease: float, folder: Path) -> Node:
-        """Start the node's agent and wait until it answers."""
+    async def acquire(self, plan: SitePlan, folder: RunFolder, tell: Progress) -> list[Node]:
+        """All nodes, in the plan's order, each with an agent that has answered."""
 
-    async def release(self, node: Node) -> None:
-        """End the node's agent and, with it, everything it started."""
+    async def revive(self, node: Node) -> Node:
+        """A node whose agent is gone, anew: same name, same address."""
+
+    async def release(self) -> None:
+        """End all nodes and, with them, everything that runs there."""

@@ -81,14 +81,17 @@ def why_no_private_network() -> str:
     return problems[-1] if problems else "unknown"
 
 
-def outside_pid(ancestor: int, inside_pid: int) -> int | None:
-    """The process id, as seen from here, of the descendant that calls itself `inside_pid` in its namespace."""
+def outside_pid(ancestor: int, inside: tuple[int, ...]) -> int | None:
+    """The process id, as seen from here, of the descendant that has these ids in its innermost namespaces.
+
+    (17,): it calls itself 17; (40, 1): it calls itself 1, and is 40 in the namespace around.
+    """
     for process in psutil.Process(ancestor).children(recursive=True):
         try:
             with open(f"/proc/{process.pid}/status", encoding="ascii", errors="replace") as status:  # noqa: PTH123
                 ids = next((line.split()[1:] for line in status if line.startswith("NSpid:")), [])
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if ids and int(ids[-1]) == inside_pid:
+        if tuple(int(number) for number in ids[-len(inside) :]) == inside:
             return process.pid
     return None

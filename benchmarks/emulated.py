@@ -1,0 +1,220 @@
+"""The E1 CNN on emulated hosts: through Headway, and as a bare script on the same hosts, interleaved.
+
+For 1 to 4 training tasks: a server (0.3 CPUs) and workers (0.4 CPUs each), 1 Gbit/s, 0.5 ms; asynchronous, SGD, batch
+100. The bare script (benchmarks/bare/ps_async.py) is started on hosts of the same kind, by the same agents, which do
+nothing else for it. Wanted: Headway's rate within 5 % of the bare one.
+
+  benchmarks/emulated.py                      1-4 tasks, 3 rounds, about 40 minutes on two idle cores
+  benchmarks/emulated.py --tasks 2 --rounds 1
+  benchmarks/emulated.py --server-rate 100Mbit --tasks 1 2 3   a server with a slow interface
+
+Raw samples go to benchmarks/results/emulated-*.jsonl. Ctrl-C ends everything and keeps what was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from overhead_figures import bootstrap, progress_of, rate_of
+
+from headway.launch.prepare import create_run, plan_run
+from headway.record.files import read_events
+from headway.record.folder import RunFolder
+from headway.record.run import Run
+from headway.sites import Node, site
+from headway.spec.load import parse_job
+from headway.workloads import cache_folder
+
+HERE = Path(__file__).parent
+BATCH = 100
+WARMUP = 5
+PORT = 2222
+WANTED = 0.95
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--tasks", type=int, nargs="+", default=[1, 2, 3, 4], help="numbers of training tasks [1 2 3 4]"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="each with both variants of each number [3]")
+    parser.add_argument("--steps", type=int, default=40, help="of each training task [40]")
+    parser.add_argument("--server-rate", default="1Gbit", help="of the server's interface [1Gbit]")
+    parser.add_argument("--server-cpus", type=float, default=0.3)
+    parser.add_argument("--cpus", type=float, default=0.4, help="of each worker's node [0.4]")
+    parser.add_argument("--only", choices=["bare", "headway"], help="one variant")
+    parser.add_argument("--keep", type=Path, help="keep Headway's run folders here")
+    return parser.parse_args()
+
+
+def job_of(asked: argparse.Namespace, tasks: int) -> dict[str, Any]:
+    machine = {"memory": "2GiB", "rate": "1Gbit", "latency": "0.5ms"}
+    return {
+        "name": f"e1-{tasks}",
+        "workload": {
+            "model": "mnist_cnn",
+            "dataset": "mnist",
+            "batch_size": BATCH,
+            "optimizer": {"name": "sgd", "learning_rate": 0.01},
+            "stop": {"steps_per_task": asked.steps},
+        },
+        "strategy": "ps-async",
+        "site": {
+            "kind": "emulated",
+            "nodes": {
+                "ps": {**machine, "cpus": asked.server_cpus, "rate": asked.server_rate},
+                "worker": {**machine, "cpus": asked.cpus},
+            },
+        },
+        "layout": f"PS-W*{tasks}",
+        "checkpoint": {"seconds": 86_400},
+        "export": False,
+        "restart": {"attempts": 0},
+        "measure": {"warmup": WARMUP},
+    }
+
+
+def headway(job: dict[str, Any], place: Path) -> dict[str, Any]:
+    file = place / "job.yaml"
+    file.write_text(json.dumps(job), encoding="utf-8")
+    command = [sys.executable, "-m", "headway", "run", str(file), "--runs", str(place)]
+    began = time.time()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    [folder] = [one for one in RunFolder.all(place) if one.created() >= began - 1]
+    tasks = []
+    firsts = []
+    for path in sorted(folder.events_folder.glob("worker-*.jsonl")):
+        steps = [event for event in read_events(path) if event["kind"] == "step"]
+        firsts.append(steps[0]["t"] - began)
+        ends, examples = [step["t"] for step in steps], [step["examples"] for step in steps]
+        tasks.append(progress_of(steps[0]["t"] - steps[0]["seconds"], ends, examples, WARMUP))
+    figures = Run(folder).summary()
+    used = {
+        node["node"]: {name: node[name] for name in ("cpus", "throttled", "received", "sent")}
+        for node in figures["nodes"]
+    }
+    return {"examples_per_s": rate_of(tasks), "first_step": min(firsts), "nodes": used}
+
+
+def bare(job: dict[str, Any], place: Path) -> dict[str, Any]:
+    return asyncio.run(_bare(job, place))
+
+
+async def _bare(job: dict[str, Any], place: Path) -> dict[str, Any]:
+    parsed = parse_job(job)
+    _, plan = plan_run(parsed)
+    folder = create_run(parsed, place)
+    emulated = site("emulated")
+    began = time.time()
+    nodes = await emulated.acquire(plan, folder, lambda *_: None)
+    keeping = asyncio.get_running_loop().create_task(_keep(nodes))
+    try:
+        servers = [node for node in nodes if node.name.startswith("ps")]
+        workers = [node for node in nodes if node not in servers]
+        command = [
+            sys.executable,
+            str(HERE / "bare" / "ps_async.py"),
+            "--data",
+            str(cache_folder().absolute() / "mnist"),
+        ]
+        command += ["--batch", str(BATCH), "--steps", str(job["workload"]["stop"]["steps_per_task"])]
+        command += ["--warmup", str(WARMUP)]
+        for option, members in (("--ps", servers), ("--workers", workers)):
+            command += [option, ",".join(f"{node.planned.address}:{PORT}" for node in members)]
+        for role, members in (("ps", servers), ("worker", workers)):
+            for index, node in enumerate(members):
+                inter_op = "2" if role == "ps" else "1"
+                argv = [*command, "--role", role, "--index", str(index), "--inter-op", inter_op]
+                files = {key: str(folder.path / "logs" / f"{role}-{index}.{key}") for key in ("log", "events", "alive")}
+                node.send("start", task=f"{role}/{index}", attempt=0, argv=argv, env={}, cores=None, files=files)
+        await asyncio.gather(*(_ended(node) for node in workers))
+        logs = [folder.path / "logs" / f"worker-{index}.log" for index in range(len(workers))]
+        reports = [json.loads(log.read_text().strip().splitlines()[-1]) for log in logs]
+    finally:
+        keeping.cancel()
+        await emulated.release()
+    tasks = [
+        progress_of(report["training_began"], report["ends"], [BATCH] * report["steps"], WARMUP) for report in reports
+    ]
+    return {"examples_per_s": rate_of(tasks), "first_step": min(report["ends"][0] for report in reports) - began}
+
+
+async def _ended(node: Node) -> None:
+    while (message := await node.receive()) is not None:
+        if message["say"] == "exited":
+            if message["code"] != 0:
+                raise RuntimeError(f"{message['task']} ended with {message['code']}: see its log")
+            return
+    raise RuntimeError(f"node {node.name} ended")
+
+
+async def _keep(nodes: list[Node]) -> None:
+    while True:
+        for node in nodes:
+            node.send("renew")
+        await asyncio.sleep(0.5)
+
+
+def main() -> None:
+    asked = arguments()
+    results = HERE / "results"
+    results.mkdir(exist_ok=True)
+    out = results / f"emulated-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+    samples: list[dict[str, Any]] = []
+    variants = [asked.only] if asked.only else ["bare", "headway"]
+    with tempfile.TemporaryDirectory(prefix="hw-", dir=asked.keep) as scratch:
+        place = asked.keep or Path(scratch)
+        place.mkdir(parents=True, exist_ok=True)
+        for turn in range(asked.rounds):
+            for tasks in asked.tasks:
+                for variant in random.sample(variants, len(variants)):
+                    began = time.monotonic()
+                    job = job_of(asked, tasks)
+                    figures = (bare if variant == "bare" else headway)(job, place)
+                    sample = {"round": turn, "tasks": tasks, "variant": variant, **figures}
+                    sample |= {"server_rate": asked.server_rate, "t": time.time()}
+                    samples.append(sample)
+                    with out.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(sample) + "\n")
+                    print(
+                        f"round {turn + 1} of {asked.rounds}, {tasks} tasks, {variant:7}: "
+                        f"{figures['examples_per_s'] / BATCH:.2f} steps/s, first step after "
+                        f"{figures['first_step']:.1f} s ({time.monotonic() - began:.0f} s)",
+                        flush=True,
+                    )
+    report(samples, asked.tasks)
+    print(f"raw samples: {out.relative_to(Path.cwd()) if out.is_relative_to(Path.cwd()) else out}")
+
+
+def report(samples: list[dict[str, Any]], numbers: list[int]) -> None:
+    print("\n| training tasks | bare, steps/s | Headway, steps/s | ratio (pairs of one round) | wanted |")
+    print("|---|---|---|---|---|")
+    for tasks in numbers:
+        rates = {
+            variant: {
+                s["round"]: s["examples_per_s"] for s in samples if (s["tasks"], s["variant"]) == (tasks, variant)
+            }
+            for variant in ("bare", "headway")
+        }
+        ratios = [rates["headway"][turn] / rate for turn, rate in rates["bare"].items() if turn in rates["headway"]]
+        if not ratios:
+            continue
+        interval = bootstrap(ratios)
+        medians = [sorted(found.values())[len(found) // 2] / BATCH for found in rates.values()]
+        verdict = "reached" if interval.median >= WANTED else "missed"
+        print(f"| {tasks} | {medians[0]:.2f} | {medians[1]:.2f} | {interval} | >= {WANTED} ({verdict}) |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""The monitor: samples of the node and of each task on it, as counters, at a fixed rate. Part of the agent.
+
+Samples stand in the run folder (metrics/NODE.jsonl), on the node's own clock, which the launcher compares with its own.
+They go to the launcher, too, at most a few times a second, for whoever watches. A monitor that breaks down begins anew
+with another number (`sampler`), so that nobody computes a rate over the gap.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headway.host import control_groups, gpus
+from headway.host.control_groups import Group, Limits
+from headway.host.credits import Account
+from headway.host.readings import Readings, Traffic
+from headway.host.sockets import Sockets
+from headway.record.files import EventWriter
+
+SLOW = 1.0  # seconds between what costs more: sockets and context switches of tasks
+TELL = 0.2  # seconds between messages to the launcher
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A task's process."""
+
+    pid: int
+    attempt: int
+
+
+class Monitor:
+    """One sampler. `settings`: what the launcher said of this node: group, credits, dilation."""
+
+    def __init__(
+        self,
+        path: Path,
+        node: str,
+        interval: float,
+        tell: Callable[[list[dict[str, Any]]], None],
+        settings: Mapping[str, Any],
+    ) -> None:
+        self.interval = interval
+        self._node = node
+        self._tell = tell
+        self._told = 0.0
+        self._slow_at = 0.0
+        self._sampler = round(time.time(), 3)
+        self._group: Group | None = control_groups.find().find(settings["group"]) if settings.get("group") else None
+        self._readings = Readings(group=self._group)
+        self._sockets = Sockets()
+        self._gpus = gpus.find()
+        self._account = self._open_account(settings)
+        self._writer = EventWriter(path)
+        self._writer.write(
+            "sampler_started", node=node, sampler=self._sampler, interval=interval, problem=self._sockets.problem
+        )
+
+    def sample(self, tasks: Mapping[str, Watched]) -> None:
+        """Read everything once, write it down, and tell it if it is time."""
+        now = time.monotonic()
+        is_slow = now - self._slow_at >= SLOW - self.interval / 2
+        if is_slow:
+            self._slow_at = now
+        rows = [self._of_node(now), *self._of_gpus(), *self._of_tasks(tasks, is_slow)]
+        rows = [self._writer.write(row.pop("kind"), later=True, **row) for row in rows]
+        if now - self._told >= TELL - self.interval / 2:
+            self._told = now
+            self._tell(rows)
+
+    def close(self) -> None:
+        self._writer.close()
+        self._sockets.close()
+
+    def _of_node(self, now: float) -> dict[str, Any]:
+        reading = self._readings.host()
+        row = {
+            "kind": "node_sample",
+            "node": self._node,
+            "sampler": self._sampler,
+            "cpu_seconds": reading.cpu_seconds,
+            "memory": reading.memory,
+            "memory_limit": reading.memory_limit,
+            **_traffic("loopback_", reading.loopback),
+            **_traffic("", reading.external),
+            "disk_read_bytes": reading.read_bytes,
+            "disk_written_bytes": reading.written_bytes,
+            "context_switches": reading.context_switches,
+            "throttled_seconds": reading.throttled_seconds,
+            "oom_kills": reading.oom_kills,
+            **{f"{what}_pressure_seconds": seconds for what, seconds in reading.pressure.items()},
+        }
+        if self._account is not None and reading.cpu_seconds is not None and self._group is not None:
+            before = self._account.cpus
+            row["credits"] = self._account.settle(now, reading.cpu_seconds)
+            row["cpus"] = self._account.cpus
+            if self._account.cpus != before:
+                self._group.limit(Limits(cpus=self._account.cpus))
+        return {name: value for name, value in row.items() if value is not None}
+
+    def _of_gpus(self) -> list[dict[str, Any]]:
+        return [
+            {"kind": "gpu_sample", "node": self._node, "sampler": self._sampler, **reading}
+            for reading in self._gpus.read()
+        ]
+
+    def _of_tasks(self, tasks: Mapping[str, Watched], is_slow: bool) -> list[dict[str, Any]]:
+        traffic = self._sockets.read([task.pid for task in tasks.values()]) if is_slow and tasks else {}
+        rows = []
+        for name, task in tasks.items():
+            reading = self._readings.process(task.pid, switches=is_slow)
+            if reading is None:
+                continue
+            row = {
+                "kind": "task_sample",
+                "node": self._node,
+                "task": name,
+                "attempt": task.attempt,
+                "sampler": self._sampler,
+                "cpu_seconds": reading.cpu_seconds,
+                "rss": reading.rss,
+                "threads": reading.threads,
+                "disk_read_bytes": reading.read_bytes,
+                "disk_written_bytes": reading.written_bytes,
+                "context_switches": reading.context_switches,
+            }
+            if task.pid in traffic:
+                moved = traffic[task.pid]
+                row |= {
+                    "loopback_sent_bytes": moved.loopback_sent,
+                    "loopback_received_bytes": moved.loopback_received,
+                    "sent_bytes": moved.external_sent,
+                    "received_bytes": moved.external_received,
+                    "retransmitted": moved.retransmitted,
+                }
+            rows.append({name: value for name, value in row.items() if value is not None})
+        return rows
+
+    def _open_account(self, settings: Mapping[str, Any]) -> Account | None:
+        """A burstable CPU needs a control group that can be read and limited."""
+        if not settings.get("credits") or self._group is None:
+            return None
+        used = self._group.usage().cpu_seconds
+        return None if used is None else Account(now=time.monotonic(), used=used, **settings["credits"])
+
+
+def _traffic(prefix: str, traffic: Traffic) -> dict[str, int]:
+    return {
+        f"{prefix}received_bytes": traffic.received_bytes,
+        f"{prefix}received_packets": traffic.received_packets,
+        f"{prefix}sent_bytes": traffic.sent_bytes,
+        f"{prefix}sent_packets": traffic.sent_packets,
+    }

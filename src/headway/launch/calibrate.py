@@ -1,0 +1,72 @@
+"""What one core here does with a model: a short training of it, alone, kept for later.
+
+Machines with a speed (GPUs) are emulated by as much of this machine's cores as that speed is worth.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from headway import workloads
+from headway.errors import HeadwayError
+from headway.record.files import read_json, to_json, write_atomically
+from headway.record.run import Run
+from headway.spec.job import Job
+from headway.spec.load import parse_job
+
+FORMAT = 1
+STEPS = 40
+
+
+class Nobody:
+    """Watches, and shows nothing."""
+
+    def fetching(self, *_: Any) -> None: ...
+    def noted(self, *_: Any) -> None: ...
+    def said(self, *_: Any) -> None: ...
+    def looked(self, *_: Any) -> None: ...
+
+
+def core_speed(job: Job) -> float:
+    """Examples per second of the job's model and batch size, one thread on one core; measured once."""
+    path = workloads.cache_folder() / "core-speeds.json"
+    known: dict[str, float] = read_json(path, FORMAT)["speeds"] if path.exists() else {}
+    key = _key(job)
+    if key not in known:
+        known[key] = _measure(job)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, to_json({"format": FORMAT, "speeds": known}, indent=1))
+    return known[key]
+
+
+def _key(job: Job) -> str:
+    """Model, data and batch size, and the processor: all that the speed depends on."""
+    from headway.launch.prepare import environment
+
+    workload = job.workload.model_dump(mode="json", include={"model", "dataset", "batch_size", "optimizer"})
+    text = json.dumps([workload, environment()["cpu"], environment()["packages"]], sort_keys=True)
+    return f"{job.workload.model.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def _measure(job: Job) -> float:
+    from headway.launch.launcher import Launcher
+    from headway.launch.prepare import create_run
+
+    asked = job.model_dump(mode="json", exclude_unset=True)
+    asked = {key: asked[key] for key in ("workload", "seed") if key in asked}
+    asked |= {"name": "core-speed", "export": False, "cluster": {"chief": {"count": 1, "cores": 1}}}
+    asked["workload"] |= {"stop": {"steps": STEPS}, "evaluate": {}}
+    asked["cluster"]["chief"]["threads"] = {"intra_op": 1, "inter_op": 1}
+    with tempfile.TemporaryDirectory(prefix="hw-") as scratch:
+        folder = create_run(parse_job(asked, origin="calibration"), Path(scratch))
+        end = Launcher(folder, Nobody()).run()
+        speed = Run(folder).summary()["examples_per_s"]
+    if end.state != "finished" or not speed:
+        raise HeadwayError(
+            f"what one core here does with {job.workload.model.name} could not be measured: {end.reason}"
+        )
+    return float(f"{speed:.4g}")

@@ -1,0 +1,185 @@
+"""How a run fares now, as a value: what `status` answers, what `top` and the display draw, what /metrics serves.
+
+Rates and levels of nodes and processes come from the monitors (gauges.py); steps and losses from the supervisor, and
+this keeps the last half minute of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import psutil
+
+from headway.launch.gauges import Gauge
+from headway.launch.nodes import Nodes
+from headway.launch.supervisor import Supervisor
+from headway.launch.taskstate import TaskState
+from headway.sites.isolation import outside_pid
+from headway.spec.cluster import Task
+
+HISTORY = 60  # values of each series that a status has
+EVERY = 0.5  # seconds between samples of steps and losses: as often as they are drawn
+WINDOW = 1.0  # seconds of steps that a rate is made of: news of steps comes in heaps, a few times a second
+STILL = 2.0  # seconds without news after which a rate sinks
+NODE_HISTORY = ("cpus", "memory", "received", "sent", "loopback_received", "loopback_sent", "credits")
+TASK_HISTORY = ("cpus", "memory", "received", "sent")
+NO_COUNTERS = ("t", "sampler", "attempt")  # of a monitor's sample: what names it
+
+
+class Pace:
+    """The steps/s and the loss of one training task, sampled. None: it did not train then."""
+
+    def __init__(self) -> None:
+        self.steps_per_s: deque[float | None] = deque(maxlen=HISTORY)
+        self.loss: deque[float | None] = deque(maxlen=HISTORY)
+        self._since: tuple[float, int] | None = None  # when, and how many steps there were
+        self._rate: float | None = None
+
+    def look(self, state: TaskState, now: float) -> None:
+        trains = state.phase == "training" and not state.busy
+        if not trains:
+            self._since = self._rate = None  # a pause is no slow step
+        self.steps_per_s.append(self._rate_at(now, state.own_steps) if trains else None)
+        self.loss.append(state.loss if trains else None)
+
+    def _rate_at(self, now: float, steps: int) -> float | None:
+        """Of the last second, not of the last hundred steps: a change is to be seen at once."""
+        self._since = self._since or (now, steps)
+        began, before = self._since
+        seconds = now - began
+        if steps > before and seconds >= WINDOW:
+            self._rate, self._since = (steps - before) / seconds, (now, steps)
+        elif steps == before and self._rate and seconds > max(STILL, 2 / self._rate):
+            return 1 / seconds  # at most: the next step is still to come
+        return self._rate
+
+
+class Status:
+    def __init__(self, run: str, facts: dict[str, Any], supervisor: Supervisor, nodes: Nodes) -> None:
+        """`facts`: what run.json holds, kept up to date by the launcher."""
+        self.evaluation: dict[str, Any] | None = None
+        self._run, self._facts, self._supervisor, self._nodes = run, facts, supervisor, nodes
+        self._job = supervisor.job
+        self._paces = {task: Pace() for task in self._job.cluster.training_tasks()}
+        self._next_look = -math.inf
+        self._now = 0.0
+
+    def look(self, now: float) -> None:
+        """To be called often; `now` is the supervisor's clock."""
+        self._now = now
+        if now >= self._next_look:
+            self._next_look = now + EVERY
+            for task, pace in self._paces.items():
+                pace.look(self._supervisor.tasks[task], now)
+
+    def value(self, pids: bool = False) -> dict[str, Any]:
+        """Everything. `pids`: as seen from here, which takes a look at every process of this machine."""
+        supervisor, job = self._supervisor, self._job
+        rate, examples = self._rates()
+        began = supervisor.training_since
+        return {
+            "run": self._run,
+            "state": self._facts["state"],
+            "pid": os.getpid(),
+            "agents": [node.pid for node in self._nodes.nodes],
+            "t": time.time(),
+            "started": self._facts["launches"][-1]["started"],
+            "training_seconds": None if began is None else self._now - began,
+            "model": job.workload.model.name,
+            "dataset": job.workload.dataset.name,
+            "strategy": job.strategy.kind,
+            "site": job.site.kind,
+            "step": supervisor.max_step,
+            "stop": job.workload.stop.model_dump(exclude_none=True),
+            "steps_per_s": rate,
+            "examples_per_s": examples,
+            "evaluation": self.evaluation,
+            "tasks": [self._of_task(task, state, pids) for task, state in supervisor.tasks.items()],
+            "nodes": self._of_nodes(),
+        }
+
+    def _rates(self) -> tuple[float | None, float | None]:
+        """Global steps and examples per second, as the tasks' last steps say."""
+        training = self._job.cluster.training_tasks()
+        rates = {task: rate for task in training if (rate := self._supervisor.steps_per_s(task))}
+        if not rates:
+            return None, None
+        total = sum(rates.values())
+        if self._job.strategy.is_synchronous:
+            total /= len(rates)  # their steps are one and the same
+        return total, sum(rate * self._job.batch_size_of(task) for task, rate in rates.items())
+
+    def _of_task(self, task: Task, state: TaskState, pids: bool) -> dict[str, Any]:
+        watched = _watched(self._nodes.gauges.tasks.get(str(task)), TASK_HISTORY, state.is_running)
+        if pace := self._paces.get(task):
+            watched["history"] |= {"steps_per_s": list(pace.steps_per_s), "loss": list(pace.loss)}
+        return {
+            "task": str(task),
+            "trains": pace is not None,
+            "phase": state.phase,
+            "busy": state.busy,
+            "stalled": state.stalled,
+            "attempt": state.attempt,
+            "pid": self._pid(task, state) if pids else None,
+            "address": self._nodes.addresses.get(task),
+            "own_steps": state.own_steps,
+            "steps_per_s": self._supervisor.steps_per_s(task) if state.is_running else None,
+            "loss": state.loss,
+            "restarts": state.restarts,
+            **watched,
+        }
+
+    def _pid(self, task: Task, state: TaskState) -> int | None:
+        if state.pid and self._nodes.nodes:
+            with contextlib.suppress(psutil.Error, OSError):  # it has just ended
+                return outside_pid(self._nodes.of(task).pid, (state.pid,))
+        return None
+
+    def _of_nodes(self) -> list[dict[str, Any]]:
+        there = {node.name: node for node in self._nodes.nodes if not node.writer.is_closing()}
+        found = []
+        for planned in self._nodes.plan.nodes:
+            node = there.get(planned.name)
+            facts = node.facts if node else {}
+            watched = _watched(self._nodes.gauges.nodes.get(planned.name), NODE_HISTORY, node is not None)
+            sample, machine = watched["sample"], planned.machine
+            limits = {
+                # What it has now: a burstable CPU has more or less of it.
+                "cpus": sample.get("cpus") or machine.cpus or len(facts.get("cores", ())) or None,
+                # Its control group says a number beyond all memory where it has no limit.
+                "memory": min(
+                    filter(None, (machine.memory, sample.get("memory_limit"), facts.get("memory"))), default=None
+                ),
+                "rate": machine.rate,
+            }
+            found.append(
+                {
+                    "node": planned.name,
+                    "up": node is not None,
+                    "address": planned.address,
+                    "tasks": [str(task) for task in planned.tasks],
+                    "asked": machine.model_dump(exclude_none=True, exclude_defaults=True),
+                    "limits": limits,
+                    **watched,
+                }
+            )
+        return found
+
+
+def _watched(gauge: Gauge | None, names: Sequence[str], is_there: bool) -> dict[str, Any]:
+    """What its monitor says: rates now, the last ones (oldest first, None where there was a gap), the last counters."""
+    if gauge is None:
+        return {"now": {}, "history": {}, "sample": {}}
+    history = {name: gauge.series(name, HISTORY) for name in names}
+    sample = {
+        name: value
+        for name, value in gauge.last.items()
+        if isinstance(value, (int, float)) and name not in NO_COUNTERS and not name.endswith(" at")
+    }
+    return {"now": gauge.now() if is_there else {}, "history": history, "sample": sample}

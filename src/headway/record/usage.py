@@ -1,0 +1,170 @@
+"""What nodes and tasks used while they trained, from the monitors' counters.
+
+The window is that of the rates: from when every task has left its warm-up to the last step, of each launch. Counters
+are compared between the first and the last sample in it, of one sampler: a gap counts for nobody.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from headway.record.rates import rates
+from headway.record.tables import select_table
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from headway.record.run import Run
+
+SPAN = """
+with warm as (select launch, task, min(t - seconds) as since from steps where not warmup group by launch, task),
+     begun as (select launch, max(since) as first from warm group by launch)
+select launch, first, max(t) as last from steps join begun using (launch) group by launch, first
+"""
+NODE_COUNTERS = {
+    "cpu_seconds": "cpus",
+    "throttled_seconds": "throttled",
+    "received_bytes": "received",
+    "sent_bytes": "sent",
+    "loopback_received_bytes": "loopback_received",
+    "loopback_sent_bytes": "loopback_sent",
+    "disk_read_bytes": "disk_read",
+    "disk_written_bytes": "disk_written",
+    "context_switches": "context_switches",
+    "cpu_pressure_seconds": "cpu_pressure",
+}
+FULL = 0.8  # of what was asked, in one sample: it is used up
+TASK_TRAFFIC = ("received_bytes", "sent_bytes", "loopback_received_bytes", "loopback_sent_bytes", "retransmitted")
+
+
+def usage(connection: duckdb.DuckDBPyConnection, run: Run) -> dict[str, Any]:
+    """`connection`: has the view `steps`, with the launch of each."""
+    connection.execute(f"create temp view span as {SPAN}")
+    for table in ("node_samples", "task_samples"):
+        connection.execute(f"create temp view {table} as {select_table(run.folder, table, connection)}")
+    asked = _asked(connection)
+    full, nobody = _full(connection, asked)
+    nodes = [{**asked.get(node["node"], {}), **node, "full": full.get(node["node"], {})} for node in _nodes(connection)]
+    return {"nodes": nodes, "nobody_full": nobody, "task_usage": _tasks(connection)}
+
+
+def _nodes(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    """Means over the window: CPUs, bytes per second, and so on; the most memory; the last credits."""
+    parts = ", ".join(f"arg_max({name}, t) - arg_min({name}, t) as {name}" for name in NODE_COUNTERS)
+    means = ", ".join(f"sum({name}) / nullif(sum(seconds), 0) as {mean}" for name, mean in NODE_COUNTERS.items())
+    return _rows(
+        connection,
+        f"""
+        with pieces as (
+            select node, launch, sampler, max(t) as t, max(t) - min(t) as seconds, max(memory) as memory,
+                   max(memory_limit) as memory_limit, max(oom_kills) as oom_kills, arg_max(credits, t) as credits,
+                   {parts}
+            from node_samples join span on t between first and last group by node, launch, sampler)
+        select node, sum(seconds) as seconds, max(memory) as memory_peak, max(memory_limit) as memory_limit,
+               max(oom_kills) as oom_kills, arg_max(credits, t) as credits, {means}
+        from pieces group by node order by node
+        """,
+    )
+
+
+def _tasks(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    """CPUs and memory of each task, and its traffic for each step of its own (servers: in all)."""
+    moved = ", ".join(f"arg_max({name}, t) - arg_min({name}, t) as {name}" for name in TASK_TRAFFIC)
+    total = ", ".join(f"sum({name}) as {name}" for name in TASK_TRAFFIC)
+    each = ", ".join(f"{name} / nullif(steps, 0) as {name}_per_step" for name in TASK_TRAFFIC[:-1])
+    return _rows(
+        connection,
+        f"""
+        with inside as (from task_samples join span on t between first and last),
+             worked as (
+                select task, sum(cpu) / nullif(sum(seconds), 0) as cpus, max(rss) as rss_peak from (
+                    select task, max(rss) as rss, max(t) - min(t) as seconds,
+                           arg_max(cpu_seconds, t) - arg_min(cpu_seconds, t) as cpu
+                    from inside group by task, attempt, sampler, launch) group by task),
+             pieces as (
+                select task, attempt, sampler, launch, min(t) as since, max(t) as till, {moved}
+                from inside where sent_bytes is not null group by task, attempt, sampler, launch),
+             made as (
+                select pieces.task, attempt, sampler, launch, sum(num_steps) as steps
+                from pieces join steps using (task, attempt, launch) where steps.t > since and steps.t <= till
+                group by pieces.task, attempt, sampler, launch),
+             traffic as (
+                select task, sum(coalesce(steps, 0)) as steps, {total}
+                from pieces left join made using (task, attempt, sampler, launch) group by task)
+        select worked.*, traffic.* exclude (task), {each} from worked left join traffic using (task) order by task
+        """,
+    )
+
+
+def _full(
+    connection: duckdb.DuckDBPyConnection, asked: dict[str, dict[str, Any]]
+) -> tuple[dict[str, dict[str, float]], float | None]:
+    """For each node the shares of time in which what was asked of it was used up: its CPUs, its interface inwards and
+    outwards; and the share in which that was so of no node: then they waited for each other, or for latency."""
+    limits = [
+        (node, (each := facts["asked"]).get("cpus"), each.get("rate"))
+        for node, facts in asked.items()
+        if facts["asked"].get("cpus") or facts["asked"].get("rate")
+    ]
+    if not limits:
+        return {}, None
+    connection.execute("create temp table limits (node varchar, most_cpus double, most_rate double)")
+    connection.executemany("insert into limits values (?, ?, ?)", limits)
+    connection.execute(f"create temp view node_rates as {rates('node_rates', 'from node_samples')}")
+    connection.execute(
+        f"""
+        create temp table use as
+        select node, round(t / step) as bin, seconds, cpus >= {FULL} * most_cpus as cpu,
+               received >= {FULL} * most_rate as inwards, sent >= {FULL} * most_rate as outwards
+        from node_rates join limits using (node) join span on t between first and last,
+             (select median(seconds) as step from node_rates)
+        """
+    )
+    share = "coalesce(sum(seconds) filter ({name}), 0) / nullif(sum(seconds) filter ({name} is not null), 0)"
+    columns = ", ".join(f"{share.format(name=name)} as {name}" for name in ("cpu", "inwards", "outwards"))
+    rows = _rows(connection, f"select node, {columns} from use group by node")
+    found = {row.pop("node"): {name: value for name, value in row.items() if value is not None} for row in rows}
+    (nobody,) = connection.execute(
+        "select avg(if(any_full, 0, 1)) from (select bin, bool_or(coalesce(cpu, false) or coalesce(inwards, false)"
+        " or coalesce(outwards, false)) as any_full from use group by bin)"
+    ).fetchall()[0]
+    return found, nobody
+
+
+def _asked(connection: duckdb.DuckDBPyConnection) -> dict[str, dict[str, Any]]:
+    """Node -> its tasks, and what it was asked to be."""
+    found = {}
+    for (data,) in connection.execute("select data from events where kind = 'node_ready' order by t").fetchall():
+        event = json.loads(data)
+        found[event["node"]] = {"tasks": event.get("tasks", []), "asked": event.get("asked", {})}
+    return found
+
+
+def warnings(connection: duckdb.DuckDBPyConnection, choices: list[dict[str, Any]]) -> list[str]:
+    """What was asked of the site and not got."""
+    from headway.units import format_rate, format_seconds
+
+    found = [f"{each['path']}: {reason}" for each in choices if (reason := _warned(str(each["reason"])))]
+    for (data,) in connection.execute(
+        "select data from events where kind in ('network_measured', 'not_limited') order by t"
+    ).fetchall():
+        event = json.loads(data)
+        if event["kind"] == "not_limited":
+            found += [f"node {event['node']}: {problem}" for problem in event["problems"]]
+        elif not event["ok"]:
+            say = format_seconds if event["what"] == "round_trip" else format_rate
+            where = " to ".join(event[key] for key in ("node", "to") if key in event)
+            what = event["what"].replace("_", " ")
+            found.append(f"{what} {where}".rstrip() + f": asked {say(event['asked'])}, got {say(event['got'])}")
+    return found
+
+
+def _warned(reason: str) -> str | None:
+    return reason.removeprefix("WARNING: ") if reason.startswith("WARNING: ") else None
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, sql: str) -> list[dict[str, Any]]:
+    cursor = connection.execute(sql)
+    columns = [column[0] for column in cursor.description or ()]
+    return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]

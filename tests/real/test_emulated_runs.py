@@ -1,0 +1,114 @@
+"""Whole runs on emulated hosts: what the record says of them is what happened."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emulating import need_emulation
+from running import Running, headway, write_job
+
+from headway.record.run import Run, load
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+VARIABLES = 3_274_634 * 4  # bytes of the E1 CNN
+
+
+def finished(root: Path, job: Path) -> Run:
+    done = headway("run", str(job), root=root, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return load("last", root)
+
+
+def cnn(path: Path, steps: int, **changes: Any) -> Path:
+    workload = {
+        "model": "mnist_cnn",
+        "dataset": "mnist",
+        "batch_size": 20,
+        "optimizer": {"name": "adagrad", "learning_rate": 0.01},
+        "stop": {"steps": steps},
+    }
+    return write_job(path, workload=workload, cluster={}, checkpoint={}, measure={"warmup": 3}, export=False, **changes)
+
+
+def test_traffic_of_a_step_comes_out_by_measurement(tmp_path: Path) -> None:
+    """A task pulls all variables and pushes all gradients, 13.1 MB each way, over the network of its own node."""
+    need_emulation("cpu", "memory")
+    machine = {"memory": "2GiB", "rate": "1Gbit", "latency": "0.5ms"}
+    nodes = {"ps": {**machine, "cpus": 0.5}, "worker": {**machine, "cpus": 0.6}}
+    job = cnn(tmp_path / "job.yaml", 60, site={"kind": "emulated", "nodes": nodes}, layout="PS-W-W")
+    run = finished(tmp_path, job)
+    figures = run.summary()
+    assert figures["warnings"] == []
+    for name in ("worker/0", "worker/1"):
+        task = next(task for task in figures["task_usage"] if task["task"] == name)
+        assert task["sent_bytes_per_step"] == pytest.approx(VARIABLES, rel=0.1), task
+        assert task["received_bytes_per_step"] == pytest.approx(VARIABLES, rel=0.1), task
+        assert task["loopback_sent_bytes_per_step"] < 0.01 * VARIABLES
+    by_name = {node["node"]: node for node in figures["nodes"]}
+    assert set(by_name) == {"ps0", "worker0", "worker1"}
+    assert by_name["worker0"]["cpus"] < 0.66
+    # What the server sends is what the workers receive; interfaces count headers, too.
+    received = by_name["worker0"]["received"] + by_name["worker1"]["received"]
+    assert by_name["ps0"]["sent"] == pytest.approx(received, rel=0.1)
+    samples = run.table("node_samples")
+    assert len(samples["t"]) > 3 * 5 * 5  # three nodes, five a second, for some seconds
+    shown = headway("show", "last", root=tmp_path).stdout
+    assert "nodes while they trained" in shown
+    assert "13.1 MB received" in shown
+
+
+def test_servers_beside_workers_use_loopback_and_servers_apart_the_network(tmp_path: Path) -> None:
+    """E4's layouts: what is sent to a server on the same node never leaves it."""
+    need_emulation()
+    share = {}
+    for layout in ("PW-W", "PS-W-W"):
+        site = {"kind": "emulated", "nodes": {"worker": {"rate": "1Gbit"}, "ps": {"rate": "1Gbit"}}}
+        figures = finished(tmp_path, cnn(tmp_path / "job.yaml", 40, site=site, layout=layout)).summary()
+        external = sum(node["sent"] for node in figures["nodes"])
+        loopback = sum(node["loopback_sent"] for node in figures["nodes"])
+        share[layout] = external / (external + loopback)
+    assert share["PS-W-W"] > 0.99
+    assert 0.05 < share["PW-W"] < 0.7  # the worker beside the server is faster, and makes more of the steps
+
+
+def test_a_host_without_power_is_made_again_and_its_task_rejoins(tmp_path: Path) -> None:
+    need_emulation()
+    job = write_job(tmp_path / "job.yaml", site="emulated", layout="M-PS-W", cluster={})
+    with Running(tmp_path / "runs", "run", str(job)) as run:
+        run.trains("chief/0", "worker/0")
+        agents = {node["node"]: pid for node, pid in zip(run.status()["nodes"], run.status()["agents"], strict=True)}
+        os.kill(agents["worker0"], signal.SIGKILL)
+        run.trains("worker/0", attempt=1)
+        assert [event["reason"] for event in run.events("agent_lost")] == ["the agent of node worker0 is gone"]
+        assert run.events("rollback") == []  # the server and the chief went on
+        assert len([event for event in run.events("node_ready") if event["node"] == "worker0"]) == 2
+        run.stop()
+    figures = run.run.summary()
+    assert (figures["state"], figures["restarts"]) == ("stopped", 1)
+
+
+def test_a_lost_servers_host_is_made_again_and_training_goes_on_from_the_checkpoint(tmp_path: Path) -> None:
+    need_emulation()
+    job = write_job(tmp_path / "job.yaml", site="emulated", layout="M-PS-W", cluster={})
+    with Running(tmp_path / "runs", "run", str(job)) as run:
+        run.trains("chief/0", "worker/0")
+        run.wait_for(lambda: run.events("checkpoint"), "a checkpoint")
+        agents = {node["node"]: pid for node, pid in zip(run.status()["nodes"], run.status()["agents"], strict=True)}
+        os.kill(agents["ps0"], signal.SIGKILL)
+        run.wait_for(lambda: run.events("rollback"), "a rollback")
+        before = len(run.steps("worker/0"))
+        run.wait_for(lambda: len(run.steps("worker/0")) > before + 20, "steps after the rollback")
+        run.stop()
+
+
+def test_a_task_that_needs_more_memory_than_its_node_has_says_so(tmp_path: Path) -> None:
+    need_emulation("memory")
+    site = {"kind": "emulated", "nodes": {"worker": {"memory": "120MiB"}}}
+    job = write_job(tmp_path / "job.yaml", site=site, layout="PS-W", cluster={}, restart={"attempts": 0})
+    done = headway("run", str(job), root=tmp_path, timeout=100)
+    assert done.returncode == 6
+    assert "worker/0 failed: killed: its node has no more memory" in done.stdout + done.stderr
