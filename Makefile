@@ -29,8 +29,8 @@ demo: setup      ## train the E1 CNN on MNIST: 1 parameter server, a chief and 1
 test: setup      ## unit, contract and real-process tests (under ten minutes on two cores)
 	@$(BIN)/python -m pytest
 
-test-system: setup ## faults with real processes, and what `make demo` promises (minutes)
-	@$(BIN)/python -m pytest -m 'demo or fault'
+test-system: setup ## faults with real processes, emulated hosts, Prometheus, and what `make demo` promises (minutes)
+	@$(BIN)/python -m pytest -m 'demo or fault or system'
 
 check: setup     ## format, lint, types
 	@$(BIN)/ruff format --check .

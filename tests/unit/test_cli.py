@@ -50,6 +50,22 @@ def test_the_doctor_looks_at_what_a_run_needs() -> None:
     assert checks["TensorFlow"]["found"] == "2.21.0"
     assert checks["private network for local runs"]["verdict"] == "ok"
     assert all(check["advice"] for check in checks.values() if check["verdict"] == "missing")
+    assert "emulated hosts" in checks
+
+
+def test_machines_are_listed_and_their_sources_told() -> None:
+    found = {one["name"]: one for one in json.loads(headway("machines", "-o", "json").stdout)}
+    assert found["t2.micro"]["credits"]["per_hour"] == 6
+    assert all(one["source"] and one["date"] for one in found.values())
+    table = headway("machines").stdout.splitlines()
+    assert len(table) == 1 + len(found)
+    assert table[1].split()[:6] == ["n1-standard-1", "1", "4.03", "GB", "2", "Gbit/s"]
+
+
+def test_clean_says_what_it_removed_and_can_be_repeated() -> None:
+    assert headway("clean").returncode == 0
+    assert headway("clean").stdout == "nothing is left of killed runs\n"
+    assert headway("clean", "-o", "json").stdout == "[]\n"
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,21 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import psutil
 
 from headway.units import format_bytes
 
+if TYPE_CHECKING:
+    from headway.sites.emulated.probe import Abilities
+
 Verdict = Literal["ok", "warning", "missing"]
 IMPORT_LIMIT = 120.0
+ALLOW_NAMESPACES = (
+    "run as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1; on Ubuntu 24.04 also "
+    "kernel.apparmor_restrict_unprivileged_userns=0)"
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,19 @@ class Check:
 
 
 def examine() -> list[Check]:
-    return [python(), tensorflow(), tensorboard(), cores(), memory(), disk(), private_network(), *data_sets()]
+    from headway.sites.emulated.probe import abilities
+
+    return [
+        python(),
+        tensorflow(),
+        tensorboard(),
+        cores(),
+        memory(),
+        disk(),
+        private_network(),
+        *emulated_hosts(abilities()),
+        *data_sets(),
+    ]
 
 
 def python() -> Check:
@@ -95,9 +114,48 @@ def private_network() -> Check:
         "private network for local runs",
         "warning",
         why_no_private_network(),
-        "run as root, allow user namespaces (sysctl kernel.unprivileged_userns_clone=1; on Ubuntu 24.04 also "
-        "kernel.apparmor_restrict_unprivileged_userns=0), or accept open ports with expose=cluster",
+        f"{ALLOW_NAMESPACES}, or accept open ports with expose=cluster",
     )
+
+
+def emulated_hosts(able: Abilities) -> list[Check]:
+    """Whether there can be any, and what of a machine they can have. What they cannot have is left out, and said."""
+    if able.problem:
+        advice = "apt-get install iproute2" if "iproute2" in able.problem else ALLOW_NAMESPACES
+        return [Check("emulated hosts", "warning", able.problem, f"{advice}; without them: site: local")]
+    return [Check("emulated hosts", "ok", able.isolation.reason), _rate(able), _latency(able), _limits(able)]
+
+
+def _rate(able: Abilities) -> Check:
+    what = "emulated hosts: rate"
+    if able.rate:
+        return Check(what, "warning", f"links cannot be slowed down: {able.rate}", "a kernel with sch_tbf")
+    return Check(what, "ok", "links can be slowed down (tbf)")
+
+
+def _latency(able: Abilities) -> Check:
+    what = "emulated hosts: latency"
+    if not able.netem:
+        return Check(what, "ok", "netem")
+    if able.latency:
+        return Check(what, "warning", able.latency, "a kernel with sch_netem, or with nfnetlink_queue")
+    return Check(what, "ok", f"a queue, to which {able.way} sends packets; the kernel has no netem ({able.netem})")
+
+
+def _limits(able: Abilities) -> Check:
+    """Control groups call the disk `io`."""
+    what = "emulated hosts: CPU, memory and disk limits"
+    names = {"cpu": "CPU", "memory": "memory", "io": "disk"}
+    works = ", ".join(words for name, words in names.items() if name not in able.limits) or "none"
+    found = f"{works} (control groups, version {able.groups_version})"
+    if not able.limits:
+        return Check(what, "ok", found)
+    why = dict.fromkeys(able.limits.values())  # often one reason for all of them
+    missing = "; ".join(
+        f"not {', '.join(names.get(name, name) for name, given in able.limits.items() if given == reason)}: {reason}"
+        for reason in why
+    )
+    return Check(what, "warning", f"{found}; {missing}", "as root, with control groups that can be written to")
 
 
 def data_sets() -> list[Check]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headway.cli.output import Format, is_terminal, number
-from headway.units import format_bytes, format_seconds
+from headway.cli.output import Format, is_terminal
+from headway.cli.top import REFRESH, evaluation_text, left_text, progress_text, render
+from headway.units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from headway.launch.supervisor import Supervisor
     from headway.record.folder import RunFolder
     from headway.spec.cluster import Task
     from headway.spec.job import Job
@@ -79,30 +79,31 @@ class Lines:
         elif event["kind"] == "disconnected":
             self.line(f"{self._clock()} {task} lost the others: {event['error'][:100]}")
 
-    def looked(self, supervisor: Supervisor) -> None:
+    def looked(self, status: Callable[[], dict[str, Any]]) -> None:
         now = time.monotonic()
-        if now >= self._next_line and supervisor.training_since:
+        if now >= self._next_line and (seen := status())["training_seconds"] is not None:
             self._next_line = now + LINE_EVERY
-            self.line(f"{self._clock()} {progress_text(supervisor)}")
+            self.line(f"{self._clock()} {progress_text(seen)}{left_text(seen)}")
 
     def _clock(self) -> str:
         return f"[{time.monotonic() - self.began:7.1f} s]"
 
 
 class Display(Lines):
-    """The same, in place: a progress bar, a table of tasks, and what happened last."""
+    """The same, in place: the picture that `headway top` draws, and what happened last."""
 
     def __init__(self, folder: RunFolder, stream: Any) -> None:
         super().__init__(folder, stream)
         self.happened: deque[str] = deque(maxlen=6)
-        self.supervisor: Supervisor | None = None
+        self.status: dict[str, Any] | None = None
         self.doing = "preparing"
+        self._next_look = 0.0
 
     def begin(self, job: Job, choices: Sequence[dict[str, Any]]) -> None:
         from rich.live import Live
 
         super().begin(job, choices)
-        self._live = Live(get_renderable=self._render, refresh_per_second=5, transient=True)
+        self._live = Live(get_renderable=self._render, refresh_per_second=REFRESH, transient=True)
         self._live.start()
 
     def finish(self) -> None:
@@ -124,40 +125,21 @@ class Display(Lines):
             self.doing = fields["state"]
         super().noted(kind, fields)
 
-    def looked(self, supervisor: Supervisor) -> None:
-        self.supervisor = supervisor
+    def looked(self, status: Callable[[], dict[str, Any]]) -> None:
+        if time.monotonic() >= self._next_look:
+            self.status = status()  # a value: it is drawn by another thread
+            self._next_look = time.monotonic() + 1 / REFRESH
 
     def _render(self) -> RenderableType:
         from rich.console import Group
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
         from rich.text import Text
 
-        supervisor = self.supervisor
-        parts: list[Any] = [Text(f"{self.doing}, {format_seconds(time.monotonic() - self.began)}", style="bold")]
-        if supervisor:
-            parts[0].append(f"   {progress_text(supervisor)}", style="not bold")
-            if target := self.job.workload.stop.steps:
-                bar = Table.grid(padding=(0, 2, 0, 0))  # a bare bar does not end its line
-                share = min(1.0, supervisor.max_step / target)
-                bar.add_row(ProgressBar(total=1.0, completed=share, width=72), f"{share:.0%}")
-                parts.append(bar)
-            table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
-            for column in ("task", "phase", "own steps", "steps/s", "loss", "restarts"):
-                table.add_column(column, justify="left" if column in ("task", "phase") else "right")
-            for task, state in supervisor.tasks.items():
-                trains = task.role in ("chief", "worker")
-                table.add_row(
-                    str(task),
-                    Text(phase_text(state), style="red" if state.stalled else ""),
-                    f"{state.own_steps:,}" if trains else "",
-                    number(supervisor.steps_per_s(task)) if trains else "",
-                    number(state.loss) if trains else "",
-                    str(state.restarts or ""),
-                )
-            parts.append(table)
-        parts += [Text(text, style="dim") for text in self.happened]
-        return Group(*parts)
+        happened = [Text(text, style="dim") for text in self.happened]
+        if self.status is None:
+            return Group(
+                Text(f"{self.doing}, {format_seconds(time.monotonic() - self.began)}", style="bold"), *happened
+            )
+        return Group(render(self.status, spare=len(happened) + 1), *happened)
 
 
 # --- words ---------------------------------------------------------------------------------------------------
@@ -167,36 +149,6 @@ def describe(job: Job) -> str:
     )
     workload = job.workload
     return f"{workload.model.name} on {workload.dataset.name}, {job.strategy.kind} ({counts}), site {job.site.kind}"
-
-
-def progress_text(supervisor: Supervisor) -> str:
-    job = supervisor.job
-    training = job.cluster.training_tasks()
-    rates = {task: rate for task in training if (rate := supervisor.steps_per_s(task))}
-    target = job.workload.stop.steps
-    losses = [loss for task in training if isinstance(loss := supervisor.tasks[task].loss, float)]
-    text = f"step {supervisor.max_step:,}" + (f" of {target:,}" if target else "")
-    if rates:
-        total = sum(rates.values())
-        if job.strategy.is_synchronous:
-            total /= len(rates)  # their steps are one and the same
-        examples = sum(rate * job.batch_size_of(task) for task, rate in rates.items())
-        text += f", {number(total)} steps/s, {number(examples, 4)} examples/s"
-        if target and supervisor.max_step < target and supervisor.state == "running":
-            text += f", about {format_seconds((target - supervisor.max_step) / total)} left"
-    if losses:
-        text += f", loss {number(sum(losses) / len(losses))}"
-    return text
-
-
-def phase_text(state: Any) -> str:
-    return "stalled" if state.stalled else (state.busy or state.phase)
-
-
-def evaluation_text(event: dict[str, Any]) -> str:
-    quality = f"accuracy {event['accuracy']:.4f}, " if isinstance(event.get("accuracy"), float) else ""
-    loss = event["loss"] if isinstance(event["loss"], float) else None
-    return f"step {event['step']:,}: {quality}loss {number(loss)} on {event['num_examples']:,} test examples"
 
 
 def note_text(kind: str, fields: dict[str, Any]) -> str | None:
@@ -232,5 +184,18 @@ def note_text(kind: str, fields: dict[str, Any]) -> str | None:
             )
         case "kill_overdue":
             return "killed tasks do not end; their node is ended"
+        case "hosts_up":
+            return f"{fields['count']} emulated hosts are up ({format_seconds(fields['seconds'])})"
+        case "network_measured" if not fields["ok"]:
+            between = " to ".join(fields[end] for end in ("node", "to") if end in fields) or "all nodes at once"
+            text = format_seconds if fields["what"] == "round_trip" else format_rate
+            what = fields["what"].replace("_", " ")
+            return f"{between}: {what} {text(fields['got'])}, but {text(fields['asked'])} was asked"
+        case "not_limited":
+            return f"node {fields['node']}: {'; '.join(fields['problems'])}"
+        case "leftover_removed":
+            return f"removed what a killed run had left: {fields['what']}"
+        case "metrics_served":
+            return f"metrics for Prometheus: {fields['address']}"
         case _:
             return None

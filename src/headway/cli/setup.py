@@ -1,4 +1,4 @@
-"""Commands about what is here: doctor, data, models, schema."""
+"""Commands about what is here: doctor, data, models, machines, schema, clean."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def add_to(app: typer.Typer) -> None:
     app.command()(doctor)
     app.add_typer(data_app, name="data")
     app.command()(models)
+    app.command()(machines)
     app.command()(schema)
+    app.command()(clean)
 
 
 def doctor(output: Output = Format.text) -> None:
@@ -206,3 +208,53 @@ def schema() -> None:
     from headway.spec import job_schema
 
     print(json.dumps(job_schema(), indent=2))
+
+
+def machines(output: Output = Format.text) -> None:
+    """Machine types that an emulated host can be: `type: p2.xlarge` in a job's site.nodes.
+
+    What a machine lacks here is not known, and then not limited. Where each figure is from: -o json
+    """
+    from headway.spec.machines import catalogue
+    from headway.units import format_bytes, format_rate
+
+    found = catalogue()
+    if output is Format.json:
+        print_json([{"name": name, **one.model_dump(mode="json", exclude_none=True)} for name, one in found.items()])
+        return
+    print_table(
+        ["machine", "CPUs", "memory", "network", "GPUs", "credits/h", "dollars/h", "used by", "examples/s"],
+        [
+            [
+                name,
+                None if one.cpus is None else f"{one.cpus:g}",
+                format_bytes(one.memory),
+                format_rate(one.network),
+                one.gpus or None,
+                f"{one.credits.per_hour:g}" if one.credits else None,
+                one.price,
+                " ".join(one.used_by),
+                ", ".join(f"{model} {speed:g}" for model, speed in one.speed.items()) or None,
+            ]
+            for name, one in found.items()
+        ],
+        right=["CPUs", "memory", "network", "GPUs", "credits/h", "dollars/h"],
+    )
+
+
+def clean(output: Output = Format.text) -> None:
+    """Remove what killed runs with emulated hosts have left.
+
+    Their processes and networks end with them; control groups stay, and the next such run removes them, too. A run that
+    goes on is not touched, nor is anything else on this machine, nor any run folder.
+    """
+    from headway.sites.emulated.leftovers import clean as remove_leftovers
+
+    removed = remove_leftovers()
+    if output is Format.json:
+        print_json(removed)
+        return
+    for what in removed:
+        print(f"removed {what}")
+    if not removed:
+        print("nothing is left of killed runs")

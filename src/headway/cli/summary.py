@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from headway.cli.output import number
 from headway.record.folder import RunFolder, default_root
-from headway.units import format_bytes, format_seconds
+from headway.units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from headway.record.run import Run
+
+
+FULL = {"cpu": "CPU", "inwards": "network in", "outwards": "network out"}
 
 
 def shown_path(path: str) -> str:
@@ -77,12 +80,59 @@ def summary_lines(figures: dict[str, Any], run: Run) -> list[tuple[str, str]]:
         lines.append(("variables", f"every training task holds all variables, {format_bytes(size)}"))
     for server in figures["servers"]:
         lines.append((f"  {server['task']}", f"{format_bytes(server['bytes'])} of variables ({server['share']:.0%})"))
+    lines += node_lines(figures)
     if figures["rollbacks"]:
         lines.append(("rollbacks", f"{figures['rollbacks']}, {figures['steps_lost']} steps lost"))
     if run.folder.model.is_dir():
         lines.append(("model", shown_path(str(run.folder.model))))
     lines.append(("run folder", shown_path(figures["path"])))
     return lines
+
+
+def node_lines(figures: dict[str, Any]) -> list[tuple[str, str]]:
+    """What each node used while it trained, against what it has; and what its tasks sent for a step."""
+    lines = []
+    for node in figures["nodes"]:
+        asked = node.get("asked", {})
+        parts = [_of(number(node["cpus"]), asked.get("cpus"), node["cpus"], "CPUs")]
+        if node["throttled"] is not None:
+            parts[-1] += f", throttled {node['throttled']:.0%}" if node["throttled"] >= 0.005 else ""
+        parts.append(f"{format_bytes(node['memory_peak'])} at most")
+        for name, what in (("received", "in"), ("sent", "out")):
+            if node[name]:
+                parts.append(_of(f"{what} {format_rate(node[name])}", asked.get("rate"), node[name]))
+        if node["loopback_sent"]:
+            parts.append(f"loopback {format_rate(node['loopback_sent'])}")
+        used_up = [
+            f"{words} {share:.0%}" for name, words in FULL.items() if (share := node["full"].get(name, 0)) >= 0.05
+        ]
+        if used_up:
+            parts.append(f"used up: {', '.join(used_up)} of the time")
+        if node["credits"] is not None:
+            parts.append(f"{node['credits']:.1f} credits left")
+        lines.append((f"  {node['node']}", ", ".join(parts)))
+    if figures["nobody_full"]:
+        lines.append(("  nobody at a limit", f"{figures['nobody_full']:.0%} of the time: they waited for each other"))
+    for task in figures["task_usage"]:
+        if task["steps"]:
+            sent = sum(task[f"{where}sent_bytes_per_step"] for where in ("", "loopback_"))
+            received = sum(task[f"{where}received_bytes_per_step"] for where in ("", "loopback_"))
+            if sent + received > 0:
+                text = f"{format_bytes(received)} received, {format_bytes(sent)} sent for each own step"
+                lines.append((f"  {task['task']}", text))
+    if lines:
+        lines.insert(0, ("nodes while they trained", "means, and their share of what was asked"))
+    if (dilation := figures["dilation"]) > 1 and figures["steps_per_s"]:
+        there = f"{number(figures['steps_per_s'] * dilation)} steps/s, "
+        there += f"{number(figures['examples_per_s'] * dilation, 4)} examples/s, "
+        there += f"{format_seconds(figures['training_seconds'] / dilation)} of training"
+        lines.append(("on the machines meant", f"{there} ({dilation:g} seconds here are one there)"))
+    return lines + [("warning", text) for text in figures["warnings"]]
+
+
+def _of(text: str, asked: float | None, got: float | None, unit: str = "") -> str:
+    text = f"{text} {unit}".rstrip()
+    return text if not asked or got is None else f"{text} ({got / asked:.0%})"
 
 
 def batch_line(figures: dict[str, Any]) -> str:

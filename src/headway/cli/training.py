@@ -1,4 +1,4 @@
-"""Commands that start, follow and end runs: run, resume, stop, status."""
+"""Commands that start, follow and end runs: run, resume, stop, status, top."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.output import Format, Output, number, print_json, print_table
+from headway.cli.output import Format, Output, is_terminal, number, print_json, print_table
 from headway.errors import INTERRUPTED_EXIT_CODE, Busy, RunFailed
 
 if TYPE_CHECKING:
+    import socket
+
     from headway.record.folder import RunFolder
 
 Root = Annotated[
@@ -23,6 +25,16 @@ Root = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None, typer.Argument(help="Settings to change, such as cluster.worker=3.", show_default=False)
+]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        help="Serve http://127.0.0.1:PORT/metrics for Prometheus, to this machine only; 0 takes any free port.",
+        min=0,
+        max=65535,
+        show_default=False,
+    ),
 ]
 DETACH_LIMIT = 30.0
 STOP_LIMIT = 1200.0
@@ -33,6 +45,7 @@ def add_to(app: typer.Typer) -> None:
     app.command()(resume)
     app.command()(stop)
     app.command()(status)
+    app.command()(top)
     app.command(hidden=True, name="_drive")(drive)
 
 
@@ -47,6 +60,7 @@ def run(
     overrides: Overrides = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be started, and start nothing.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Train in the background.")] = False,
+    metrics_port: MetricsPort = None,
     runs: Root = None,
     output: Output = Format.text,
 ) -> None:
@@ -54,7 +68,8 @@ def run(
 
     Example: headway run examples/mnist-async.yaml cluster.worker=3 workload.stop.steps=500
 
-    Ctrl-C stops in order (checkpoint, evaluation, model); a second one at once.
+    Ctrl-C stops in order (checkpoint, evaluation, model); a second one at once. `headway top` watches it from another
+    terminal.
     """
     from headway.launch.prepare import create_run
     from headway.spec.load import load_job
@@ -63,13 +78,15 @@ def run(
     if dry_run:
         show_plan(asked, output)
         return
-    follow(create_run(asked, root_of(runs)), detach, output)
+    metrics = listen_at(metrics_port)
+    follow(create_run(asked, root_of(runs)), detach, output, metrics)
 
 
 def resume(
     run: Annotated[str, typer.Argument(help="A run's name, its beginning, its path, or `last`.", show_default=False)],
     overrides: Overrides = None,
     detach: Annotated[bool, typer.Option("--detach", help="Train in the background.")] = False,
+    metrics_port: MetricsPort = None,
     runs: Root = None,
     output: Output = Format.text,
 ) -> None:
@@ -84,19 +101,30 @@ def resume(
 
     folder = RunFolder.find(root_of(runs), run)
     check_resumable(folder, overrides or [])
+    metrics = listen_at(metrics_port)
     if overrides:
         change_job(folder, overrides)
-    follow(folder, detach, output)
+    follow(folder, detach, output, metrics)
 
 
-def follow(folder: RunFolder, detach: bool, output: Format) -> None:
+def listen_at(port: int | None) -> socket.socket | None:
+    """Before anything else is done: a port that is taken is no reason for a run that failed."""
+    from headway.launch.exposition import listen
+
+    return None if port is None else listen(port)
+
+
+def follow(folder: RunFolder, detach: bool, output: Format, metrics: socket.socket | None) -> None:
     """Drive the run from here, or from a process of its own."""
+    from headway.launch.exposition import address
     from headway.record.folder import ENDED
 
     if detach:
         log = folder.log("launcher").open("ab")
+        given = [metrics.fileno()] if metrics else []
         process = subprocess.Popen(
-            [sys.executable, "-m", "headway", "_drive", str(folder.path)],
+            [sys.executable, "-m", "headway", "_drive", str(folder.path), *(f"--metrics-socket={fd}" for fd in given)],
+            pass_fds=given,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -109,28 +137,40 @@ def follow(folder: RunFolder, detach: bool, output: Format) -> None:
             said = folder.log("launcher").read_text(encoding="utf-8", errors="replace").strip()
             raise RunFailed(f"{folder.name} did not start:\n{said[-2000:]}")
         if output is Format.json:
-            print_json({"run": folder.name, "path": str(folder.path), "pid": process.pid})
+            served = {"metrics": address(metrics)} if metrics else {}
+            print_json({"run": folder.name, "path": str(folder.path), "pid": process.pid, **served})
         else:
             print(f"{folder.name} runs in the background")
-            print(f"  watch it   headway logs -f {folder.name}   |   headway status")
+            print(f"  watch it   headway top {folder.name}   |   headway logs -f {folder.name}")
             print(f"  stop it    headway stop {folder.name}")
+            if metrics:
+                print(f"  metrics    {address(metrics)}")
         return
-    drive(folder.path, output)
+    drive_here(folder, output, metrics)
 
 
 def drive(
-    path: Annotated[Path, typer.Argument(help="A run folder.")], output: Annotated[Format, typer.Option()] = Format.text
+    path: Annotated[Path, typer.Argument(help="A run folder.")],
+    metrics_socket: Annotated[int | None, typer.Option(help="A descriptor to serve /metrics at.")] = None,
 ) -> None:
-    """Run what a run folder asks for (what `run`, `resume` and `--detach` do in the end)."""
+    """What `--detach` starts."""
+    import socket
+
+    from headway.record.folder import RunFolder
+
+    metrics = None if metrics_socket is None else socket.socket(fileno=metrics_socket)
+    drive_here(RunFolder(path), Format.text, metrics)
+
+
+def drive_here(folder: RunFolder, output: Format, metrics: socket.socket | None) -> None:
+    """Run what a run folder asks for, and say how it ended."""
     from headway.cli.live import watcher_for
     from headway.cli.summary import print_summary
     from headway.launch.launcher import Launcher
-    from headway.record.folder import RunFolder
     from headway.record.run import Run
     from headway.record.seal import result
 
-    folder = RunFolder(path)
-    launcher = Launcher(folder, watcher := watcher_for(folder, output))
+    launcher = Launcher(folder, watcher := watcher_for(folder, output), metrics)
     watcher.begin(launcher.job, Run(folder).choices)
     try:
         end = launcher.run()
@@ -178,18 +218,10 @@ def stop(
 
 
 def status(runs: Root = None, output: Output = Format.text) -> None:
-    """What is running now, and how each task fares."""
-    from headway.launch.control import ask
+    """What is running now, and how each task fares (`headway top` goes on looking)."""
     from headway.record.folder import RunFolder
 
-    alive = []
-    for folder in RunFolder.all(root_of(runs)):
-        if folder.is_held():
-            try:
-                alive.append(ask(folder.control_socket, {"do": "status"}))
-            except Busy:  # it prepares, or ends just now
-                facts = folder.facts()
-                alive.append({"run": folder.name, "state": facts["state"], "tasks": [], "step": None, "stop": {}})
+    alive = [status_of(folder) for folder in RunFolder.all(root_of(runs)) if folder.is_held()]
     if output is Format.json:
         print_json(alive)
     elif not alive:
@@ -215,6 +247,44 @@ def status(runs: Root = None, output: Output = Format.text) -> None:
         )
 
 
+def status_of(folder: RunFolder, pids: bool = True) -> dict[str, Any]:
+    """What its launcher says; less where it does not answer: it prepares, or ends just now."""
+    from headway.launch.control import ask
+
+    try:
+        return ask(folder.control_socket, {"do": "status", "pids": pids})
+    except Busy:
+        state = folder.facts()["state"]
+        return {"run": folder.name, "state": state, "tasks": [], "nodes": [], "step": None, "stop": {}}
+
+
+def top(
+    run: Annotated[
+        str, typer.Argument(help="A run's name, its beginning, its path, or `last`.", show_default=False)
+    ] = "last",
+    runs: Root = None,
+    output: Output = Format.text,
+) -> None:
+    """Watch a running run: its nodes and tasks, and what they did in the last seconds.
+
+    CPUs in use (of those that the node has), memory, network in and out, steps/s and loss, drawn anew twice a second
+    until the run ends. Ctrl-C ends the watching, not the run.
+
+    Without a terminal, and with -o json, it says once how things are.
+    """
+    from headway.record.folder import RunFolder
+
+    folder = RunFolder.find(root_of(runs), run)
+    if not folder.is_held():
+        raise Busy(f"{folder.name} is not running (it is {folder.facts()['state']}); headway show {folder.name}")
+    if output is Format.json:
+        print_json(status_of(folder))
+        return
+    from headway.cli.top import show, watch
+
+    (watch if is_terminal() else show)(folder)
+
+
 def show_plan(asked: Any, output: Format) -> None:
     """What `--dry-run` prints: a value, made without touching the world."""
     from headway.launch.commands import needs_port, task_command
@@ -235,9 +305,15 @@ def show_plan(asked: Any, output: Format) -> None:
                 "job": job.model_dump(mode="json"),
                 "choices": [vars(choice) for choice in resolved.choices],
                 "nodes": [
-                    {"name": node.name, "command": node.command, "tasks": [str(task) for task in node.tasks]}
+                    {
+                        "name": node.name,
+                        "address": node.address,
+                        "tasks": [str(task) for task in node.tasks],
+                        "machine": node.machine.model_dump(exclude_none=True, exclude_defaults=True),
+                    }
                     for node in plan.nodes
                 ],
+                "command": plan.command,
                 "tasks": [
                     {"task": str(command.task), "argv": command.argv, "env": command.env, "cores": command.cores}
                     for command in commands
@@ -248,8 +324,10 @@ def show_plan(asked: Any, output: Format) -> None:
     print(f"{asked.name}: {job.strategy.kind} on {job.site.kind}; nothing is started\n\nchosen")
     for choice in resolved.choices:
         print(f"  {choice.path}: {choice.value}  ({choice.reason})")
+    print(f"\nstarted for the nodes\n  {' '.join(plan.command)}")
     for node in plan.nodes:
-        print(f"\nnode {node.name}\n  agent: {' '.join(node.command)}")
+        asked_of_it = node.machine.model_dump(exclude_none=True, exclude_defaults=True)
+        print(f"\nnode {node.name} ({node.address})" + (f": {asked_of_it}" if asked_of_it else ""))
         for command in commands:
             if command.task in node.tasks:
                 print(f"  {command.task}: {' '.join(command.argv)}")
