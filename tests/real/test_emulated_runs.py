@@ -105,6 +105,20 @@ def test_a_lost_servers_host_is_made_again_and_training_goes_on_from_the_checkpo
         run.stop()
 
 
+def test_when_all_hosts_are_lost_at_once_all_are_made_again(tmp_path: Path) -> None:
+    need_emulation()
+    job = write_job(tmp_path / "job.yaml", site="emulated", layout="PS-W", cluster={})
+    with Running(tmp_path / "runs", "run", str(job)) as run:
+        run.trains("worker/0")
+        run.wait_for(lambda: run.events("checkpoint"), "a checkpoint")
+        box = next(one for one in run.processes() if "headway.sites.emulated.box" in one.cmdline())
+        box.kill()
+        run.wait_for(lambda: len(run.events("hosts_up")) == 2, "new hosts")
+        before = len(run.steps("worker/0"))
+        run.wait_for(lambda: len(run.steps("worker/0")) > before + 20, "steps on the new hosts")
+        run.stop()
+
+
 def test_a_task_that_needs_more_memory_than_its_node_has_says_so(tmp_path: Path) -> None:
     need_emulation("memory")
     site = {"kind": "emulated", "nodes": {"worker": {"memory": "120MiB"}}}

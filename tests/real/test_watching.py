@@ -21,7 +21,7 @@ from running import LIMIT, Running, headway, write_job
 
 from headway.cli.top import BLOCKS
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,8 @@ class Terminal:
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
+            # Who runs the tests in the background has Ctrl-C switched off, and children inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )
         os.close(theirs)
         self.seen = ""

@@ -54,6 +54,8 @@ class Nodes:
 
     async def release(self) -> None:
         self.nodes = []
+        for job in self._reviving.values():
+            job.cancel()
         await self._site.release()
 
     async def regroup(self) -> None:
@@ -112,10 +114,8 @@ class Nodes:
             self._reviving[lost.name] = asyncio.get_running_loop().create_task(self._revive(lost))
         try:
             node = await asyncio.shield(self._reviving[lost.name])
-        except (HeadwayError, OSError) as error:
-            said = {"kind": "failed", "error": f"node {lost.name} is lost", "message": str(error)}
-            self._hear(TaskSaid(task, said))
-            self._hear(TaskExited(task, attempt, CANNOT_START))
+        except (HeadwayError, OSError) as error:  # then perhaps all of them can be had anew
+            self._hear(AgentLost(f"node {lost.name} is lost, and cannot be made again: {error}"))
         else:
             node.send("start", task=str(task), attempt=attempt, **message(node))
         finally:

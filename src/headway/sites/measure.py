@@ -17,6 +17,7 @@ ROUND_TRIPS = 60
 RATE_SECONDS = 0.25
 LIMIT = 30.0
 RENEW = 0.5
+PEERS = 8  # to which each node sends where all do: a thousand connections would measure themselves
 # Ethernet, IP and TCP (with time stamps) around 1,448 bytes of payload: what a shaper counts.
 HEADERS = 1514 / 1448
 TOLERANCE = 0.1
@@ -75,7 +76,7 @@ def _is_close(asked: float | None, got: float) -> bool:
 async def measure(
     nodes: Sequence[Node], fabric: float | None, own_delay: float | None = None, only_round_trips: bool = False
 ) -> Found:
-    """Each node against the next one, one after the other; then all at once."""
+    """Each node against the next one, one after the other; then all at once, each to so many others that it is busy."""
     found = Found(own_delay_before=own_delay)
     ports = {node.name: (await _ask(node, "serve", "serving"))["port"] for node in nodes}
     to = {node.name: (node.planned.address, ports[node.name]) for node in nodes}
@@ -93,7 +94,11 @@ async def measure(
             if best is None or got > best[1]:
                 figures[name] = (asked, got)
     if len(nodes) > 2 and not only_round_trips:
-        others = {node.name: [to[other.name] for other in nodes if other is not node] for node in nodes}
+        behind = [[*nodes[place + 1 :], *nodes[:place]] for place in range(len(nodes))]
+        others = {
+            node.name: [to[other.name] for other in following[:PEERS]]
+            for node, following in zip(nodes, behind, strict=True)
+        }
         answers = await asyncio.gather(
             *(_ask(node, "rates", "rates", to=others[node.name], seconds=RATE_SECONDS) for node in nodes)
         )
