@@ -20,6 +20,7 @@ Ctrl-C ends everything and keeps what was measured. Exit code 0: everything want
 from __future__ import annotations
 
 import argparse
+import compileall
 import hashlib
 import os
 import platform
@@ -50,6 +51,8 @@ from overhead_figures import (
 )
 from overhead_report import is_reached, refusal, tables
 from overhead_runs import Laboratory, RunFailed
+
+import headway
 
 RESULTS = Path(__file__).parent / "results"
 REPEATS = 10  # disturbed pairs of a case (samples of the core, runs of a setup), repeated before it is given up
@@ -268,6 +271,9 @@ def main() -> NoReturn:
         sys.exit(f"overhead.py: {file.path}: {why}")
     file.add(facts)
     subprocess.run([sys.executable, "-m", "headway", "data", "fetch", "mnist"], check=True, stdout=subprocess.DEVNULL)
+    # As pip does it for an installed package; where the environment forbids compiled files, every process would else
+    # compile all of Headway when it starts.
+    compileall.compile_dir(str(Path(headway.__file__).parent), quiet=2)
 
     RESULTS.mkdir(exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix=".running-", dir=RESULTS))  # on the same disk as run folders usually are
