@@ -147,10 +147,10 @@ def test_reading_and_writing_the_disk_are_limited(tmp_path: Path) -> None:
             file = root / f".disk-test-{os.getpid()}"
             try:
                 written = await found.run("worker0", f"dd if=/dev/zero of={file} bs=1M count=20 conv=fsync 2>&1")
-                assert seconds_of(written) == pytest.approx(2.0, rel=0.25), written
+                assert 1.7 < seconds_of(written) < 5, written  # 2 s; a disk that is busy otherwise may take longer
                 await found.run("worker0", f"dd of={file} oflag=nocache conv=notrunc,fdatasync count=0 2>&1")
                 read = await found.run("worker0", f"dd if={file} of=/dev/null bs=1M iflag=direct 2>&1")
-                assert seconds_of(read) == pytest.approx(1.0, rel=0.25), read
+                assert 0.8 < seconds_of(read) < 4, read
             finally:
                 file.unlink(missing_ok=True)
 
