@@ -41,6 +41,7 @@ class Nodes:
         self.gauges = Gauges()
         self._clocks: dict[str, Clock] = {}
         self._reviving: dict[str, asyncio.Task[Node]] = {}
+        self._are_all_lost = False
 
     # --- getting and losing them -------------------------------------------------------------------------------------
     async def acquire(self) -> None:
@@ -62,6 +63,7 @@ class Nodes:
         """All of them anew, with new ports."""
         await self.release()
         await self.acquire()
+        self._are_all_lost = False
 
     def _begin(self, node: Node) -> None:
         machine = node.planned.machine.model_dump(exclude_none=True, exclude_defaults=True)
@@ -114,8 +116,10 @@ class Nodes:
             self._reviving[lost.name] = asyncio.get_running_loop().create_task(self._revive(lost))
         try:
             node = await asyncio.shield(self._reviving[lost.name])
-        except (HeadwayError, OSError) as error:  # then perhaps all of them can be had anew
-            self._hear(AgentLost(f"node {lost.name} is lost, and cannot be made again: {error}"))
+        except (HeadwayError, OSError) as error:
+            if not self._are_all_lost:  # several may find that out at once; then perhaps all can be had anew
+                self._are_all_lost = True
+                self._hear(AgentLost(f"node {lost.name} is lost, and cannot be made again: {error}"))
         else:
             node.send("start", task=str(task), attempt=attempt, **message(node))
         finally:
