@@ -99,7 +99,7 @@ def test_a_lost_servers_host_is_made_again_and_training_goes_on_from_the_checkpo
         run.wait_for(lambda: run.events("checkpoint"), "a checkpoint")
         agents = {node["node"]: pid for node, pid in zip(run.status()["nodes"], run.status()["agents"], strict=True)}
         os.kill(agents["ps0"], signal.SIGKILL)
-        run.wait_for(lambda: run.events("rollback"), "a rollback")
+        run.wait_for(lambda: run.events("rollback"), "a rollback", limit=120)
         before = len(run.steps("worker/0"))
         run.wait_for(lambda: len(run.steps("worker/0")) > before + 20, "steps after the rollback")
         run.stop()

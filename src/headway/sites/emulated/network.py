@@ -43,6 +43,12 @@ class Link:
         """Our end."""
         return f"p{self.number}"
 
+    @property
+    def hardware_address(self) -> str:
+        """Of the host's end. A host that is made again has the same one: the others would else send to nobody, until
+        they ask who has its address."""
+        return f"02:77:00:00:{self.number >> 8:02x}:{self.number & 255:02x}"
+
 
 def address(number: int) -> str:
     """Of the host with this number."""
@@ -95,7 +101,7 @@ def plugged_in(links: Sequence[Link], fabric: float | None) -> list[str]:
     lines = []
     for link in links:
         lines += [
-            f"link add {link.port} type veth peer name eth0 netns {link.pid}",
+            f"link add {link.port} type veth peer name eth0 address {link.hardware_address} netns {link.pid}",
             f"link set {link.port} master {SWITCH} up",
         ]
         if fabric is not None:  # hosts see only f0, never each other
