@@ -69,10 +69,17 @@ def _nodes(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
 
 
 def _tasks(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
-    """CPUs and memory of each task, and its traffic for each step of its own (servers: in all)."""
+    """CPUs and memory of each task, and its traffic for each step of its own (servers: in all).
+
+    A sample falls anywhere into a step, so bytes of a step are the slope of bytes over steps made: the first and the
+    last sample alone would be off by a part of a step each.
+    """
     moved = ", ".join(f"arg_max({name}, t) - arg_min({name}, t) as {name}" for name in TASK_TRAFFIC)
     total = ", ".join(f"sum({name}) as {name}" for name in TASK_TRAFFIC)
-    each = ", ".join(f"{name} / nullif(steps, 0) as {name}_per_step" for name in TASK_TRAFFIC[:-1])
+    slopes = ", ".join(f"regr_slope({name}, done) as {name}_slope" for name in TASK_TRAFFIC[:-1])
+    each = ", ".join(
+        f"sum({name}_slope * steps) / nullif(sum(steps), 0) as {name}_per_step" for name in TASK_TRAFFIC[:-1]
+    )
     return _rows(
         connection,
         f"""
@@ -82,17 +89,20 @@ def _tasks(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
                     select task, max(rss) as rss, max(t) - min(t) as seconds,
                            arg_max(cpu_seconds, t) - arg_min(cpu_seconds, t) as cpu
                     from inside group by task, attempt, sampler, launch) group by task),
-             pieces as (
-                select task, attempt, sampler, launch, min(t) as since, max(t) as till, {moved}
-                from inside where sent_bytes is not null group by task, attempt, sampler, launch),
              made as (
-                select pieces.task, attempt, sampler, launch, sum(num_steps) as steps
-                from pieces join steps using (task, attempt, launch) where steps.t > since and steps.t <= till
-                group by pieces.task, attempt, sampler, launch),
-             traffic as (
-                select task, sum(coalesce(steps, 0)) as steps, {total}
-                from pieces left join made using (task, attempt, sampler, launch) group by task)
-        select worked.*, traffic.* exclude (task), {each} from worked left join traffic using (task) order by task
+                select task, attempt, launch, t, sum(num_steps) over whole as done
+                from steps window whole as (partition by task, attempt, launch order by t)),
+             counted as (
+                select inside.*, coalesce(made.done, 0) as done
+                from inside asof left join made
+                  on inside.task = made.task and inside.attempt = made.attempt and inside.launch = made.launch
+                  and inside.t >= made.t
+                where sent_bytes is not null),
+             pieces as (
+                select task, max(done) - min(done) as steps, {moved}, {slopes}
+                from counted group by task, attempt, sampler, launch),
+             traffic as (select task, sum(steps) as steps, {total}, {each} from pieces group by task)
+        select worked.*, traffic.* exclude (task) from worked left join traffic using (task) order by task
         """,
     )
 
