@@ -106,6 +106,14 @@ class Told:
         ]
         self.nodes.gauges.hear([row, *tasks])
 
+    def computes(self, node: str, *busy: Sequence[float]) -> None:
+        """Samples of the node's GPUs: how busy each was, one after the other."""
+        for number, shares in enumerate(busy):
+            row = {"kind": "gpu_sample", "node": node, "sampler": 1.0, "gpu": number, "memory": 4e9, "watts": 120.5}
+            self.nodes.gauges.hear(
+                {**row, "t": 1000.0 + place, "busy": share, "memory_limit": 16e9} for place, share in enumerate(shares)
+            )
+
     def value(self, gone: Sequence[str] = ()) -> dict[str, Any]:
         """The status while the agents are there, except those of the nodes that are `gone`."""
         return asyncio.run(self._value(gone))

@@ -58,15 +58,14 @@ def test_version_1_reads_what_was_used(tmp_path: Path) -> None:
     (tmp_path / "cpu/hw-a/cpu.stat").write_text("nr_periods 100\nnr_throttled 7\nthrottled_time 1500000000\n")
     (tmp_path / "cpuacct/hw-a/cpuacct.usage").write_text("2500000000\n")
     (tmp_path / "memory/hw-a/memory.usage_in_bytes").write_text("1000\n")
-    (tmp_path / "memory/hw-a/memory.max_usage_in_bytes").write_text("2000\n")
     (tmp_path / "memory/hw-a/memory.limit_in_bytes").write_text("3000\n")
     (tmp_path / "memory/hw-a/memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
     (tmp_path / "blkio/hw-a/blkio.throttle.io_service_bytes_recursive").write_text(
         "254:0 Read 4096\n254:0 Write 100\n254:16 Read 4\n254:16 Write 0\nTotal 4200\n"
     )
     usage = group.usage()
-    assert (usage.cpu_seconds, usage.throttled_seconds, usage.throttled_periods) == (2.5, 1.5, 7)
-    assert (usage.memory, usage.memory_peak, usage.memory_limit, usage.oom_kills) == (1000, 2000, 3000, 1)
+    assert (usage.cpu_seconds, usage.throttled_seconds) == (2.5, 1.5)
+    assert (usage.memory, usage.memory_limit, usage.oom_kills) == (1000, 3000, 1)
     assert (usage.read_bytes, usage.written_bytes) == (4100, 100)
 
 
@@ -93,8 +92,8 @@ def test_version_2_reads_what_was_used(tmp_path: Path) -> None:
     (tmp_path / "hw-a/memory.events").write_text("low 0\nhigh 0\nmax 3\noom 1\noom_kill 2\n")
     (tmp_path / "hw-a/io.stat").write_text("254:0 rbytes=4096 wbytes=100 rios=1 wios=1\n254:16 rbytes=4 wbytes=0\n")
     usage = group.usage()
-    assert (usage.cpu_seconds, usage.throttled_seconds, usage.throttled_periods) == (2.5, 1.5, 7)
-    assert (usage.memory, usage.memory_peak, usage.memory_limit, usage.oom_kills) == (1000, None, None, 2)
+    assert (usage.cpu_seconds, usage.throttled_seconds) == (2.5, 1.5)
+    assert (usage.memory, usage.memory_limit, usage.oom_kills) == (1000, None, 2)
     assert (usage.read_bytes, usage.written_bytes) == (4100, 100)
 
 

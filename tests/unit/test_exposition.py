@@ -74,7 +74,10 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 
 # --- the text --------------------------------------------------------------------------------------------------------
 def test_every_metric_is_there_with_its_labels_and_in_base_units() -> None:
-    status = trained(BURSTABLE)
+    told = Told(three_nodes(BURSTABLE))
+    told.goes_on(60)
+    told.computes("worker0", [0.25, 0.5], [0.75, 1.0])
+    status = told.value()
     status["evaluation"] = {"step": 40, "loss": 0.25, "accuracy": 0.9}
     status["nodes"][0]["limits"]["rate"] = 125e6
     status["nodes"][0]["sample"]["context_switches"] = 17
@@ -96,6 +99,8 @@ def test_every_metric_is_there_with_its_labels_and_in_base_units() -> None:
     assert value(samples, received, **node, interface="loopback") == 30e3
     assert value(samples, "headway_node_pressure_seconds_total", **node, resource="cpu") == 0.5
     assert value(samples, "headway_node_credits", **node) == pytest.approx(29.4)
+    assert value(samples, "headway_node_gpu_busy", **node, gpu="1") == 1.0
+    assert value(samples, "headway_node_gpu_watts", **node, gpu="0") == 120.5
     task = {"node": "worker0", "task": "worker/0"}
     assert value(samples, "headway_task_steps_total", **task) == 605
     assert value(samples, "headway_task_loss", **task) == 1

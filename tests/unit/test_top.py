@@ -216,6 +216,20 @@ def test_a_status_survives_the_control_socket() -> None:
     assert json.loads(json.dumps(status)) == status
 
 
+def test_gpus_are_shown_where_there_are_any() -> None:
+    told = Told(three_nodes())
+    told.goes_on(2)
+    assert "GPU" not in row(drawn(told.value(), 160), "node")
+    told.computes("worker0", [0.1, 0.2, 0.4, 1.0], [0.2, 0.4, 0.5])
+    told.computes("worker1", [0.5, 0.5])
+    lines = drawn(told.value(), 160)
+    assert "GPU" in row(lines, "node")
+    assert "2 x 75% " in row(lines, "worker0")
+    assert " 50% " in row(lines, "worker1")
+    # The mean of the newest three, which both have; of a monitor's first sample nothing is shown.
+    assert row(lines, "worker0").split("2 x 75%")[1].split()[0] == "▂▄▆"
+
+
 def test_a_node_without_a_limit_has_the_machines_memory() -> None:
     told = Told(three_nodes(NodeSettings()))
     told.goes_on(2)

@@ -236,6 +236,8 @@ def node_columns(nodes: Sequence[Row]) -> list[Column]:
     if len(nodes) == 1 or moved("loopback_sent"):
         goes, flattens = (6, 7) if is_external else (2, 4)
         columns.append(of("loopback", "loopback_sent", rate("loopback_sent"), "", goes, flattens))
+    if any(node["gpus"] for node in nodes):
+        columns.append(_gpu_column(nodes))
     if any("credits" in node["now"] for node in nodes):
         columns.append(of("credits", "credits", lambda node: f"{node['now']['credits']:.1f}", "", 2, 8))
     columns.append(Column("tasks", [" ".join(node["tasks"]) for node in nodes], goes=8, right=False))
@@ -245,6 +247,28 @@ def node_columns(nodes: Sequence[Row]) -> list[Column]:
 def _cpus(node: Row) -> str:
     of = node["limits"]["cpus"]
     return f"{node['now']['cpus']:.2f}" + (f"/{of:.3g}" if of else "")
+
+
+def _gpu_column(nodes: Sequence[Row]) -> Column:
+    """How busy a node's GPUs are, in the mean."""
+
+    def mean(values: Sequence[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return sum(known) / len(known) if known else None
+
+    def text(node: Row) -> str:
+        busy = mean([gpu["now"].get("busy") for gpu in node["gpus"]])
+        return "-" if busy is None else (f"{len(node['gpus'])} x " if len(node["gpus"]) > 1 else "") + f"{busy:.0%}"
+
+    series = [[mean(moment) for moment in zip(*_ends(node["gpus"]), strict=True)] for node in nodes]
+    return Column("GPU", [text(node) for node in nodes], 2, series=series, tops=[1.0] * len(nodes), flattens=2)
+
+
+def _ends(gpus: Sequence[Row]) -> list[Series]:
+    """The newest samples that all of them have."""
+    histories = [gpu["history"].get("busy", []) for gpu in gpus]
+    shortest = min(map(len, histories), default=0)
+    return [history[len(history) - shortest :] for history in histories]
 
 
 def _memory(node: Row) -> str:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from headway.host.files import lines, number, pairs
+
 ROOT = Path("/sys/fs/cgroup")
 PREFIX = "hw-"
 CONTROLLERS = ("cpu", "memory", "io", "freezer")
@@ -44,9 +46,7 @@ class Usage:
 
     cpu_seconds: float | None = None
     throttled_seconds: float | None = None
-    throttled_periods: int | None = None
     memory: int | None = None
-    memory_peak: int | None = None
     memory_limit: int | None = None
     oom_kills: int | None = None
     read_bytes: int | None = None
@@ -227,18 +227,16 @@ class Version1(_Trees):
     def usage(self) -> Usage:
         cpu, memory, disk = (self._trees.get(controller) for controller in ("cpu", "memory", "io"))
         accounting = self._trees.get("cpuacct")
-        throttled = _pairs(cpu / "cpu.stat") if cpu else {}
+        throttled = pairs(cpu / "cpu.stat") if cpu else {}
         moved = _moved(disk / "blkio.throttle.io_service_bytes_recursive") if disk else {}
         return Usage(
-            cpu_seconds=_scaled(_number(accounting / "cpuacct.usage"), 1e-9) if accounting else None,
+            cpu_seconds=_scaled(number(accounting / "cpuacct.usage"), 1e-9) if accounting else None,
             throttled_seconds=_scaled(throttled.get("throttled_time"), 1e-9),
-            throttled_periods=throttled.get("nr_throttled"),
-            memory=_number(memory / "memory.usage_in_bytes") if memory else None,
-            memory_peak=_number(memory / "memory.max_usage_in_bytes") if memory else None,
-            memory_limit=_number(memory / "memory.limit_in_bytes") if memory else None,
-            oom_kills=_pairs(memory / "memory.oom_control").get("oom_kill") if memory else None,
-            read_bytes=moved.get("Read"),
-            written_bytes=moved.get("Write"),
+            memory=number(memory / "memory.usage_in_bytes") if memory else None,
+            memory_limit=number(memory / "memory.limit_in_bytes") if memory else None,
+            oom_kills=pairs(memory / "memory.oom_control").get("oom_kill") if memory else None,
+            read_bytes=moved.get(b"Read"),
+            written_bytes=moved.get(b"Write"),
         )
 
     def freeze(self, frozen: bool) -> None:
@@ -258,18 +256,16 @@ class Version2(_Trees):
 
     def usage(self) -> Usage:
         cpu, memory, disk = (self._trees.get(controller) for controller in ("cpu", "memory", "io"))
-        spent = _pairs(cpu / "cpu.stat") if cpu else {}
+        spent = pairs(cpu / "cpu.stat") if cpu else {}
         moved = _moved_2(disk / "io.stat") if disk else {}
         return Usage(
             cpu_seconds=_scaled(spent.get("usage_usec"), 1e-6),
             throttled_seconds=_scaled(spent.get("throttled_usec"), 1e-6),
-            throttled_periods=spent.get("nr_throttled"),
-            memory=_number(memory / "memory.current") if memory else None,
-            memory_peak=_number(memory / "memory.peak") if memory else None,
-            memory_limit=_number(memory / "memory.max") if memory else None,
-            oom_kills=_pairs(memory / "memory.events").get("oom_kill") if memory else None,
-            read_bytes=moved.get("rbytes"),
-            written_bytes=moved.get("wbytes"),
+            memory=number(memory / "memory.current") if memory else None,
+            memory_limit=number(memory / "memory.max") if memory else None,
+            oom_kills=pairs(memory / "memory.events").get("oom_kill") if memory else None,
+            read_bytes=moved.get(b"rbytes"),
+            written_bytes=moved.get(b"wbytes"),
         )
 
     def freeze(self, frozen: bool) -> None:
@@ -281,51 +277,26 @@ def _read(path: Path) -> str:
     return path.read_text(encoding="ascii")
 
 
-def _number(path: Path) -> int | None:
-    """None where the file is missing (older kernels) or says `max`."""
-    try:
-        text = _read(path).strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() else None
-
-
-def _pairs(path: Path) -> dict[str, int]:
-    """Lines of `name number`."""
-    try:
-        lines = [line.split() for line in _read(path).splitlines()]
-    except OSError:
-        return {}
-    return {line[0]: int(line[1]) for line in lines if len(line) == 2 and line[1].isdigit()}
-
-
-def _moved(path: Path) -> dict[str, int]:
+def _moved(path: Path) -> dict[bytes, int]:
     """`254:0 Read 4096` lines -> bytes over all disks."""
-    return _summed((line[1], line[2]) for line in _lines(path) if len(line) == 3)
+    return _summed((line[1], line[2]) for line in lines(path) if len(line) == 3)
 
 
-def _moved_2(path: Path) -> dict[str, int]:
+def _moved_2(path: Path) -> dict[bytes, int]:
     """`254:0 rbytes=4096 wbytes=0 ...` lines -> bytes over all disks."""
-    return _summed(tuple(word.split("=", 1)) for line in _lines(path) for word in line[1:] if "=" in word)
+    return _summed(tuple(word.split(b"=", 1)) for line in lines(path) for word in line[1:] if b"=" in word)
 
 
-def _lines(path: Path) -> list[list[str]]:
-    try:
-        return [line.split() for line in _read(path).splitlines()]
-    except OSError:
-        return []
-
-
-def _summed(pairs: Iterable[tuple[str, ...]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for name, number in pairs:
-        if number.isdigit():
-            total[name] = total.get(name, 0) + int(number)
+def _summed(moved: Iterable[tuple[bytes, ...]]) -> dict[bytes, int]:
+    total: dict[bytes, int] = {}
+    for name, count in moved:
+        if count.isdigit():
+            total[name] = total.get(name, 0) + int(count)
     return total
 
 
-def _scaled(number: int | None, factor: float) -> float | None:
-    return None if number is None else number * factor
+def _scaled(count: int | None, factor: float) -> float | None:
+    return None if count is None else count * factor
 
 
 def _below(folder: Path) -> list[Path]:

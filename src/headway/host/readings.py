@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headway.host.control_groups import Group
+from headway.host.files import content, lines, pairs
 
 PROC = Path("/proc")
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 SECTOR = 512  # /proc/diskstats counts in these, whatever the disk's own are
-LOOPBACK = "lo"
+LOOPBACK = b"lo"
 PRESSURES = ("cpu", "memory", "io")
 # Partitions, loop devices and RAM disks would count the same bytes again, or none that matter.
-_NOT_A_DISK = ("loop", "ram", "zram", "dm-", "md", "sr", "fd")
+_NOT_A_DISK = (b"loop", b"ram", b"zram", b"dm-", b"md", b"sr", b"fd")
 
 
 @dataclass(frozen=True)
@@ -108,56 +109,50 @@ class Readings:
 
     def process(self, pid: int, switches: bool = False) -> ProcessReading | None:
         """None when it is gone. All threads of it are counted."""
-        folder = self._proc / str(pid)
+        folder = f"{self._proc}/{pid}"
         try:
             # The name in brackets may have blanks and brackets in it.
-            fields = _text(folder / "stat").rpartition(")")[2].split()
+            fields = content(f"{folder}/stat").rpartition(b")")[2].split()
         except OSError:
             return None
-        moved = _pairs(folder / "io")
+        moved = pairs(f"{folder}/io")
         return ProcessReading(
             cpu_seconds=(int(fields[11]) + int(fields[12])) / TICKS,
             rss=int(fields[21]) * PAGE,
             threads=int(fields[17]),
             read_bytes=moved.get("read_bytes"),
             written_bytes=moved.get("write_bytes"),
-            context_switches=self._switches(folder) if switches else None,
+            context_switches=_switches(f"{folder}/task") if switches else None,
         )
-
-    def _switches(self, process: Path) -> int | None:
-        try:
-            threads = list((process / "task").iterdir())
-        except OSError:
-            return None
-        found = (_pairs(thread / "status") for thread in threads)
-        return sum(each.get("voluntary_ctxt_switches", 0) + each.get("nonvoluntary_ctxt_switches", 0) for each in found)
 
     def _scheduler(self) -> tuple[int | None, float | None]:
         """Context switches, and seconds in which CPUs were not idle."""
         switches, busy = None, None
-        for line in _lines(self._proc / "stat"):
-            if line[0] == "ctxt":
+        for line in lines(self._proc / "stat"):
+            if line[0] == b"ctxt":
                 switches = int(line[1])
-            elif line[0] == "cpu":
+            elif line[0] == b"cpu":
                 user, nice, system, idle, iowait, irq, softirq, *_ = (int(each) for each in line[1:8])
                 del idle, iowait
                 busy = (user + nice + system + irq + softirq) / TICKS
         return switches, busy
 
     def _memory(self) -> tuple[int | None, int | None]:
-        sizes = {line[0]: int(line[1]) * 1024 for line in _lines(self._proc / "meminfo") if len(line) > 1}
-        total, available = sizes.get("MemTotal:"), sizes.get("MemAvailable:")
+        sizes = {line[0]: line[1] for line in lines(self._proc / "meminfo") if len(line) > 1}
+        total, available = (
+            int(sizes[name]) * 1024 if name in sizes else None for name in (b"MemTotal:", b"MemAvailable:")
+        )
         return (None if total is None or available is None else total - available), total
 
     def _traffic(self) -> tuple[Traffic, Traffic]:
         """Of loopback, and of all other interfaces of the network namespace that we are in."""
         loopback, external = Traffic(), Traffic()
-        for line in _lines(self._proc / "net" / "dev"):
-            name, colon, first = line[0].partition(":")
+        for line in lines(self._proc / "net" / "dev"):
+            name, colon, first = line[0].partition(b":")
             if not colon:
                 continue  # the two lines of headings
-            numbers = [int(each) for each in ([first] if first else []) + line[1:]]
-            traffic = Traffic(numbers[0], numbers[1], numbers[8], numbers[9])
+            numbers = ([first] if first else []) + line[1:]
+            traffic = Traffic(int(numbers[0]), int(numbers[1]), int(numbers[8]), int(numbers[9]))
             if name == LOOPBACK:
                 loopback += traffic
             else:
@@ -167,7 +162,7 @@ class Readings:
     def _disks(self) -> tuple[int | None, int | None]:
         disks = [
             line
-            for line in _lines(self._proc / "diskstats")
+            for line in lines(self._proc / "diskstats")
             if len(line) > 9 and not line[2].startswith(_NOT_A_DISK) and not _is_partition(line[2])
         ]
         if not disks:
@@ -177,31 +172,32 @@ class Readings:
     def _pressure(self) -> dict[str, float]:
         found = {}
         for name in PRESSURES:
-            for line in _lines(self._proc / "pressure" / name):
-                total = next((word for word in line if word.startswith("total=")), None)
-                if line[0] == "some" and total:
-                    found[name] = int(total.removeprefix("total=")) / 1e6
+            for line in lines(self._proc / "pressure" / name):
+                total = next((word for word in line if word.startswith(b"total=")), None)
+                if line[0] == b"some" and total:
+                    found[name] = int(total.removeprefix(b"total=")) / 1e6
         return found
 
 
-def _is_partition(name: str) -> bool:
-    """sda1, vda2, nvme0n1p3, mmcblk0p1"""
-    if name.startswith(("nvme", "mmcblk")):
-        return "p" in name.removeprefix("nvme").removeprefix("mmcblk").lstrip("0123456789")
-    return name[-1:].isdigit()
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
-
-
-def _lines(path: Path) -> list[list[str]]:
-    """Words of each line; nothing where the file cannot be read."""
+def _switches(threads: str) -> int | None:
+    """Of all threads that live. A TensorFlow task has about a hundred: only the last two lines are looked at."""
     try:
-        return [words for line in _text(path).splitlines() if (words := line.split())]
+        names = os.listdir(threads)  # noqa: PTH208 (a Path for each thread would cost more than reading it)
     except OSError:
-        return []
+        return None
+    total = 0
+    for name in names:
+        try:
+            status = content(f"{threads}/{name}/status")
+        except OSError:
+            continue  # it has ended in between
+        words = status[status.rfind(b"\nvoluntary_ctxt_switches") :].split()
+        total += sum(int(word) for word in words[1::2])
+    return total
 
 
-def _pairs(path: Path) -> dict[str, int]:
-    return {line[0].rstrip(":"): int(line[1]) for line in _lines(path) if len(line) == 2 and line[1].isdigit()}
+def _is_partition(name: bytes) -> bool:
+    """sda1, vda2, nvme0n1p3, mmcblk0p1"""
+    if name.startswith((b"nvme", b"mmcblk")):
+        return b"p" in name.removeprefix(b"nvme").removeprefix(b"mmcblk").lstrip(b"0123456789")
+    return name[-1:].isdigit()

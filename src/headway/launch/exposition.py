@@ -64,6 +64,10 @@ def by_interface(what: str) -> Take:
     return each("interface", {"external": f"sample.{what}", "loopback": f"sample.loopback_{what}"})
 
 
+def of_gpus(name: str) -> Take:
+    return lambda node: (({"gpu": str(gpu["sample"]["gpu"])}, gpu["sample"].get(name)) for gpu in node["gpus"])
+
+
 def of_training(path: str) -> Take:
     """Of training tasks alone: a server makes no steps, rather than none so far."""
     take = field(path)
@@ -135,6 +139,10 @@ FAMILIES = {
             "Time in which some process waited for the resource.",
             each("resource", {name: f"sample.{name}_pressure_seconds" for name in ("cpu", "memory", "io")}),
         ),
+        Family("headway_node_gpu_busy", "Share of time in which the GPU computed, 0 to 1.", of_gpus("busy")),
+        Family("headway_node_gpu_memory_bytes", "Memory of the GPU in use.", of_gpus("memory")),
+        Family("headway_node_gpu_memory_limit_bytes", "Memory that the GPU has.", of_gpus("memory_limit")),
+        Family("headway_node_gpu_watts", "Power that the GPU takes.", of_gpus("watts")),
     ),
     "task": (
         Family("headway_task_phase", "1 for the phase that the task is in.", _phase),

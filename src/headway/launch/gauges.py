@@ -21,6 +21,7 @@ NODE_RATES = {
 NODE_LEVELS = {"memory": "memory", "memory_limit": "memory_limit", "credits": "credits"}
 TASK_RATES = {"cpu_seconds": "cpus", "received_bytes": "received", "sent_bytes": "sent"}
 TASK_LEVELS = {"rss": "memory"}
+GPU_LEVELS = {"busy": "busy", "memory": "memory"}
 
 
 class Gauge:
@@ -61,6 +62,8 @@ class Gauges:
     def __init__(self) -> None:
         self.nodes: dict[str, Gauge] = {}
         self.tasks: dict[str, Gauge] = {}
+        self.gpus: dict[str, dict[int, Gauge]] = {}
+        """Of each node that has any, by their numbers."""
 
     def hear(self, rows: Iterable[dict[str, Any]]) -> None:
         for row in rows:
@@ -69,5 +72,8 @@ class Gauges:
                     self.nodes.setdefault(row["node"], Gauge(NODE_RATES, NODE_LEVELS)).hear(row)
                 case "task_sample":
                     self.tasks.setdefault(row["task"], Gauge(TASK_RATES, TASK_LEVELS)).hear(row)
+                case "gpu_sample":
+                    gpus = self.gpus.setdefault(row["node"], {})
+                    gpus.setdefault(row["gpu"], Gauge({}, GPU_LEVELS)).hear(row)
                 case _:
                     pass

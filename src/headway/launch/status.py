@@ -29,6 +29,7 @@ WINDOW = 1.0  # seconds of steps that a rate is made of: news of steps comes in 
 STILL = 2.0  # seconds without news after which a rate sinks
 NODE_HISTORY = ("cpus", "memory", "received", "sent", "loopback_received", "loopback_sent", "credits")
 TASK_HISTORY = ("cpus", "memory", "received", "sent")
+GPU_HISTORY = ("busy", "memory")
 NO_COUNTERS = ("t", "sampler", "attempt")  # of a monitor's sample: what names it
 
 
@@ -166,10 +167,16 @@ class Status:
                     "tasks": [str(task) for task in planned.tasks],
                     "asked": machine.model_dump(exclude_none=True, exclude_defaults=True),
                     "limits": limits,
+                    "gpus": self._of_gpus(planned.name),
                     **watched,
                 }
             )
         return found
+
+    def _of_gpus(self, node: str) -> list[dict[str, Any]]:
+        """Each one's number, last sample (busy: 0 to 1) and history."""
+        gpus = self._nodes.gauges.gpus.get(node, {})
+        return [_watched(gpus[number], GPU_HISTORY, is_there=True) for number in sorted(gpus)]
 
 
 def _watched(gauge: Gauge | None, names: Sequence[str], is_there: bool) -> dict[str, Any]:
@@ -178,8 +185,6 @@ def _watched(gauge: Gauge | None, names: Sequence[str], is_there: bool) -> dict[
         return {"now": {}, "history": {}, "sample": {}}
     history = {name: gauge.series(name, HISTORY) for name in names}
     sample = {
-        name: value
-        for name, value in gauge.last.items()
-        if isinstance(value, (int, float)) and name not in NO_COUNTERS and not name.endswith(" at")
+        name: value for name, value in gauge.last.items() if isinstance(value, (int, float)) and name not in NO_COUNTERS
     }
     return {"now": gauge.now() if is_there else {}, "history": history, "sample": sample}
