@@ -239,6 +239,7 @@ def version() -> str:
 def facts_of_machine(asked: argparse.Namespace) -> dict[str, Any]:
     """What must be the same when a benchmark is resumed, and what one wants to know of it later."""
     settings = {name: getattr(asked, name) for name in ("scale", "steps", "warmup", "inter_op")}
+    settings["onednn"] = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1")  # both sides switch it on unless told otherwise
     return {
         "kind": "begin",
         "t": time.time(),
