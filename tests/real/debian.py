@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from emulating import need
+from parts import need
 
 from headway.workloads import cache_folder
 

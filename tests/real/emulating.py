@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import pytest
+from parts import need
 
 from headway.launch.prepare import create_run, plan_run
 from headway.record.folder import RunFolder
@@ -17,16 +16,6 @@ from headway.sites import Node, SitePlan
 from headway.sites.emulated import EmulatedSite
 from headway.sites.emulated.probe import Abilities, abilities
 from headway.spec.load import parse_job
-
-IN_CI = bool(os.environ.get("CI"))
-
-
-def need(problem: str | None) -> None:
-    """A part that is missing is a failure in CI, and a stated skip elsewhere."""
-    if problem:
-        if IN_CI:
-            pytest.fail(f"missing here: {problem}")
-        pytest.skip(f"missing here: {problem}")
 
 
 def need_emulation(*limits: str) -> None:

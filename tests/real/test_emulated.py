@@ -15,7 +15,8 @@ from typing import Any
 
 import psutil
 import pytest
-from emulating import Hosts, hosts, need, need_emulation
+from emulating import Hosts, hosts, need_emulation
+from parts import need
 
 from headway.host import control_groups
 from headway.sites.emulated import leftovers
@@ -33,14 +34,18 @@ TRIES = 3
 
 
 def together(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Limits are measured in seconds, and another load on this machine lengthens them: what is wrong is wrong in every
-    try."""
+    asyncio.run(work())
+
+
+def timed(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """For what is measured in seconds alone: another load on this machine lengthens them, while a wrong limit is wrong
+    in every try."""
     for _ in range(TRIES - 1):
         try:
-            return asyncio.run(work())
+            return together(work)
         except AssertionError as error:
             print(f"once more: {error}")
-    return asyncio.run(work())
+    return together(work)
 
 
 def ours() -> dict[str, Any]:
@@ -107,7 +112,7 @@ def test_rates_and_round_trips_are_what_was_asked(tmp_path: Path) -> None:
             (all_to_all,) = found.measured("all_to_all")
             assert all_to_all["asked"] == pytest.approx(62.5e6)
 
-    together(work)
+    timed(work)
 
 
 def test_all_traffic_crosses_the_fabric(tmp_path: Path) -> None:
@@ -120,7 +125,7 @@ def test_all_traffic_crosses_the_fabric(tmp_path: Path) -> None:
             assert measured["asked"] == 12.5e6
             assert measured["got"] == pytest.approx(12.5e6, rel=0.1)
 
-    together(work)
+    timed(work)
 
 
 async def cpu_share(found: Hosts, host: str) -> float:
@@ -143,7 +148,7 @@ def test_cpus_and_memory_are_limited_and_want_of_memory_is_told(tmp_path: Path) 
             await found.run("ps0", "true")
             assert (found.exited["code"], found.exited["oom"]) == (0, False)
 
-    together(work)
+    timed(work)
 
 
 def test_reading_and_writing_the_disk_are_limited(tmp_path: Path) -> None:
@@ -164,7 +169,7 @@ def test_reading_and_writing_the_disk_are_limited(tmp_path: Path) -> None:
             finally:
                 file.unlink(missing_ok=True)
 
-    together(work)
+    timed(work)
 
 
 def seconds_of(dd: str) -> float:
@@ -189,7 +194,7 @@ def test_credits_run_out_and_the_balance_is_a_metric(tmp_path: Path) -> None:
         assert balances[-1] == 0.0
         assert [line["cpus"] for line in lines if "cpus" in line][-1] == pytest.approx(0.2)
 
-    together(work)
+    timed(work)
 
 
 @pytest.mark.parametrize(("count", "limit"), [(6, 2.0), (32, 10.0)])
@@ -205,7 +210,7 @@ def test_many_hosts_are_up_quickly(tmp_path: Path, count: int, limit: float) -> 
             assert up["seconds"] < limit
             assert (await found.run(f"worker{count - 2}", "hostname")).strip() == f"worker{count - 2}"
 
-    together(work)
+    timed(work)
 
 
 def test_two_emulated_runs_at_once_do_not_meet(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
+from parts import need
 
 from headway.host.sockets import CLOSE_WAIT, ESTABLISHED, Sockets, SocketTraffic
 
@@ -34,8 +35,7 @@ sys.stdin.readline()
 @pytest.fixture
 def sockets() -> Iterator[Sockets]:
     it = Sockets()
-    if it.problem:
-        pytest.skip(it.problem)
+    need(it.problem)
     yield it
     it.close()
 
@@ -65,8 +65,9 @@ def test_two_processes_exactly(sockets: Sockets, listening: str, address: str) -
             family=socket.AF_INET6 if ":" in listening else socket.AF_INET,
             dualstack_ipv6=listening == "::",
         )
-    except (OSError, ValueError):
-        pytest.skip("no IPv6 here")
+    except (OSError, ValueError) as error:
+        need(f"IPv6: {error}")
+        raise
     arguments = [address, str(server.getsockname()[1]), str(SENT), str(BACK)]
     with (
         server,
