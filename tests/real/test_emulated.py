@@ -334,5 +334,5 @@ def test_without_root_hosts_and_networks_work_and_what_cannot_be_limited_is_said
                 assert choices[f"site.{what}"] == ("not limited", reason)
             assert ours()["groups"] == before["groups"]
 
-    together(work)
+    timed(work)
     assert ours() == before

@@ -14,8 +14,9 @@ from headway.errors import SiteError
 from headway.sites.base import Node
 
 ROUND_TRIPS = 60
+TRIES = 3
 # One after the other until there is no less than was asked: another program may hold up a short one, while a link that
-# is slower than asked is so in every one. More than was asked is never chance.
+# is slower than asked is so in every one. More than was asked is never chance. Round trips likewise.
 RATE_SECONDS = (0.25, 0.5, 0.5)
 LIMIT = 30.0
 RENEW = 0.5
@@ -55,14 +56,13 @@ class Found:
                 yield {"what": what, "node": node, **_judged(*rates)}
         for (node, other), (asked, samples) in self.round_trips.items():
             got = statistics.median(samples)
-            is_ok = asked is None or abs(got - asked) <= max(LATENCY_TOLERANCE, TOLERANCE * asked)
             yield {
                 "what": "round_trip",
                 "node": node,
                 "to": other,
                 "asked": asked,
                 "got": got,
-                "ok": is_ok,
+                "ok": asked is None or abs(got - asked) <= _room(asked),
                 "samples": samples,
                 "own_delay": self.own_delay_before,
             }
@@ -79,6 +79,10 @@ def _is_close(asked: float | None, got: float) -> bool:
     return asked is None or abs(got - asked) <= TOLERANCE * asked
 
 
+def _room(latency: float) -> float:
+    return max(LATENCY_TOLERANCE, TOLERANCE * latency)
+
+
 async def measure(
     nodes: Sequence[Node], fabric: float | None, own_delay: float | None = None, only_round_trips: bool = False
 ) -> Found:
@@ -87,10 +91,9 @@ async def measure(
     ports = {node.name: (await _ask(node, "serve", "serving"))["port"] for node in nodes}
     to = {node.name: (node.planned.address, ports[node.name]) for node in nodes}
     for node, other in _ring(nodes)[: 1 if len(nodes) == 2 else None]:
-        trips = await _ask(node, "round_trips", "round_trips", to=to[other.name], count=ROUND_TRIPS)
         both = (node.planned.machine.latency, other.planned.machine.latency)
         asked = None if both == (None, None) else (both[0] or 0.0) + (both[1] or 0.0)
-        found.round_trips[node.name, other.name] = (asked, trips["seconds"][1:])
+        found.round_trips[node.name, other.name] = (asked, await _trips(asked, node, to[other.name]))
     for node, other in _flows(nodes) if not only_round_trips else ():
         asked = _least(node.planned.machine.rate, other.planned.machine.rate, fabric)
         samples = await _rates(asked, [(node, [to[other.name]])])
@@ -110,6 +113,17 @@ async def measure(
     for node in nodes:
         node.send("unserve")
     return found
+
+
+async def _trips(asked: float | None, node: Node, to: tuple[str, int]) -> list[float]:
+    """Seconds of each of many round trips: of those tries that were needed, the one with the least median."""
+    found: list[list[float]] = []
+    for _ in range(TRIES):
+        answer = await _ask(node, "round_trips", "round_trips", to=to, count=ROUND_TRIPS)
+        found.append(answer["seconds"][1:])  # the first one made the connection
+        if asked is None or statistics.median(found[-1]) <= asked + _room(asked):
+            break
+    return min(found, key=statistics.median)
 
 
 async def _rates(asked: float | None, flows: Sequence[tuple[Node, list[tuple[str, int]]]]) -> list[float]:
