@@ -29,7 +29,7 @@ def test_a_sample_has_the_node_and_every_task(tmp_path: Path) -> None:
     assert all(row["cpu_seconds"] > 0 and row["memory"] > 0 and row["received_bytes"] >= 0 for row in nodes)
     assert all(row["rss"] > 10e6 and row["task"] == "worker/0" for row in own)
     assert "context_switches" in own[0]
-    assert "context_switches" not in own[1]  # what costs more comes once a second
+    assert "context_switches" not in own[1]  # what costs more comes less often
     assert "sent_bytes" in own[0]
     assert {row["sampler"] for row in rows} == {started["sampler"]}
     assert told[0]["kind"] == "node_sample"
@@ -38,12 +38,12 @@ def test_a_sample_has_the_node_and_every_task(tmp_path: Path) -> None:
 def test_the_launcher_is_told_a_few_times_a_second_whatever_the_rate(tmp_path: Path) -> None:
     calls: list[int] = []
     monitor = Monitor(tmp_path / "here.jsonl", "here", 0.01, lambda rows: calls.append(len(rows)), {})
-    until = time.monotonic() + 0.5
+    until = time.monotonic() + 1.2
     while time.monotonic() < until:
         monitor.sample({})
         time.sleep(0.01)
     monitor.close()
-    assert 2 <= len(calls) <= 4
+    assert 2 <= len(calls) <= 3
 
 
 def test_a_burstable_cpu_without_a_control_group_has_no_account(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The monitor: samples of the node and of each task on it, as counters, at a fixed rate. Part of the agent.
 
 Samples stand in the run folder (metrics/NODE.jsonl), on the node's own clock, which the launcher compares with its own.
-They go to the launcher, too, at most a few times a second, for whoever watches. A monitor that breaks down begins anew
+They go to the launcher, too, about twice a second, for whoever watches. A monitor that breaks down begins anew
 with another number (`sampler`), so that nobody computes a rate over the gap.
 """
 
@@ -20,8 +20,10 @@ from headway.host.readings import Readings, Traffic
 from headway.host.sockets import Sockets
 from headway.record.files import EventWriter
 
-SLOW = 1.0  # seconds between what costs more: sockets and context switches of tasks
-TELL = 0.2  # seconds between messages to the launcher
+# Seconds between what costs more. Counters lose nothing by being read less often.
+CONNECTIONS = 1.0
+SWITCHES = 5.0  # a look at each thread: TensorFlow's tasks have a hundred
+TELL = 0.5  # messages to the launcher
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,7 @@ class Monitor:
         self.interval = interval
         self._node = node
         self._tell = tell
-        self._told = 0.0
-        self._slow_at = 0.0
+        self._last: dict[str, float] = {}
         self._sampler = round(time.time(), 3)
         self._group: Group | None = control_groups.find().find(settings["group"]) if settings.get("group") else None
         self._readings = Readings(group=self._group)
@@ -62,14 +63,17 @@ class Monitor:
     def sample(self, tasks: Mapping[str, Watched]) -> None:
         """Read everything once, write it down, and tell it if it is time."""
         now = time.monotonic()
-        is_slow = now - self._slow_at >= SLOW - self.interval / 2
-        if is_slow:
-            self._slow_at = now
-        rows = [self._of_node(now), *self._of_gpus(), *self._of_tasks(tasks, is_slow)]
+        is_told = self._is_time("tell", now, TELL)
+        rows = [self._of_node(now), *self._of_gpus(), *self._of_tasks(now, tasks, is_told)]
         rows = [self._writer.write(row.pop("kind"), later=True, **row) for row in rows]
-        if now - self._told >= TELL - self.interval / 2:
-            self._told = now
+        if is_told:
             self._tell(rows)
+
+    def _is_time(self, what: str, now: float, every: float) -> bool:
+        is_time = now - self._last.get(what, -every) >= every - self.interval / 2
+        if is_time:
+            self._last[what] = now
+        return is_time
 
     def close(self) -> None:
         self._writer.close()
@@ -107,11 +111,16 @@ class Monitor:
             for reading in self._gpus.read()
         ]
 
-    def _of_tasks(self, tasks: Mapping[str, Watched], is_slow: bool) -> list[dict[str, Any]]:
-        traffic = self._sockets.read([task.pid for task in tasks.values()]) if is_slow and tasks else {}
+    def _of_tasks(self, now: float, tasks: Mapping[str, Watched], is_told: bool) -> list[dict[str, Any]]:
+        if not tasks:
+            return []
+        # Only in rows that the launcher gets, too.
+        is_due = is_told and self._is_time("connections", now, CONNECTIONS)
+        traffic = self._sockets.read([task.pid for task in tasks.values()]) if is_due else {}
+        switches = is_told and self._is_time("switches", now, SWITCHES)
         rows = []
         for name, task in tasks.items():
-            reading = self._readings.process(task.pid, switches=is_slow)
+            reading = self._readings.process(task.pid, switches=switches)
             if reading is None:
                 continue
             row = {
