@@ -130,6 +130,11 @@ class Cluster:
         if self.job.strategy.kind != "single":
             v1.Session.reset(_servers()[Task("ps", 0)].target)  # all servers' variables and queues
 
+    @property
+    def target(self) -> str:
+        """For a session of one's own."""
+        return str(_servers()[Task("ps", 0)].target)
+
     # --- what tasks do ---------------------------------------------------------------------------------------
     def go(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
         return self._threads.submit(function, *arguments)

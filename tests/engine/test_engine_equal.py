@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import wait
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +216,73 @@ def test_pulling_ahead_computes_with_variables_that_are_older_by_one_own_update(
             steps.append({name: steps[-1][name] - 0.1 * gradient for name, gradient in gradients.items()})
         assert_descended(run.values(), steps[-1])
     assert [1] in [result.staleness for result in results]
+
+
+@pytest.mark.parametrize("pull_ahead", [0, 1])
+@pytest.mark.parametrize(("tasks", "servers", "how", "optimizer"), CASES[::3])
+def test_going_in_turn_changes_nothing_for_a_task_alone(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tasks: int,
+    servers: int,
+    how: str,
+    optimizer: dict[str, Any],
+    pull_ahead: int,
+) -> None:
+    monkeypatch.setattr(placement, "SMALLEST_PART", 64)
+    del tasks
+    _, expected = single(tmp_path, STEPS, optimizer=optimizer)
+    strategy = {"kind": "ps-async", "placement": how, "exchange": "in_turn", "pull_ahead": pull_ahead}
+    for per_call in (1, 4):
+        settings = workload(optimizer=optimizer, steps_per_call=per_call)
+        with cluster(tmp_path, job_of(servers, 1, strategy=strategy, workload=settings)) as run:
+            results = run.steps(STEPS // per_call, num_steps=per_call)[run.chief]
+            found = run.values()
+        assert results[-1].step == STEPS
+        if not pull_ahead:
+            assert_close(found, expected, rtol=1e-6, atol=1e-7)
+            assert [value for result in results for value in result.staleness or ()] == [0] * STEPS
+
+
+@pytest.mark.parametrize("direction", ["pull", "push"])
+def test_who_goes_in_turn_waits_while_another_has_it(tmp_path: Path, direction: str) -> None:
+    """Somebody takes the turn at the second server, and gives it back; in between nobody's step ends. What was waited
+    for does not make a gradient older: the variables are read when it is the task's turn."""
+    strategy = {"kind": "ps-async", "exchange": "in_turn"}
+    with cluster(tmp_path, job_of(2, 2, strategy=strategy, workload=workload())) as run:
+        run.steps(2)
+        with somebody_elses_turn(run, "/job:ps/task:0", direction):
+            held = [run.go(run.steps, 1, name) for name in run.names]
+            assert not wait(held, 1.0).done
+        results = [run.result(future)[name][0] for future, name in zip(held, run.names, strict=True)]
+        assert sorted(result.step for result in results) == [5, 6]
+        if direction == "pull":  # one after the other, unless one was past its pull
+            assert max(value for result in results for value in result.staleness or ()) <= 1
+        both = run.steps(10)
+        assert sorted(result.step for found in both.values() for result in found) == list(range(7, 27))
+
+
+@contextmanager
+def somebody_elses_turn(run: Cluster, server: str, direction: str) -> Iterator[None]:
+    """In a session of its own, which ends when a queue on the same server gets something."""
+    with tf.Graph().as_default():
+        with tf.device(server):
+            lock = tf.raw_ops.MutexLock(mutex=tf.raw_ops.MutexV2(shared_name=f"{direction}_in_turn"))
+            signal = tf.queue.FIFOQueue(1, tf.bool, shared_name="somebody_has_it")
+            end = tf.queue.FIFOQueue(1, tf.bool, shared_name="somebody_gives_it_back")
+            with tf.control_dependencies([lock]):
+                taken = signal.enqueue(True)
+            with tf.control_dependencies([taken]):
+                over = end.dequeue()
+            with tf.control_dependencies([over]):
+                given_back = tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
+            wait_for_it, give_back = signal.dequeue(), end.enqueue(True)
+        with v1.Session(run.target) as session:
+            future = run.go(session.run, given_back)
+            session.run(wait_for_it)
+            yield
+            session.run(give_back)
+            future.result()
 
 
 # --- what travels -----------------------------------------------------------------------------------------------------

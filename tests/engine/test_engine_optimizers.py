@@ -13,6 +13,7 @@ from headway.engines.tensorflow import step
 from headway.engines.tensorflow.optimizers import Optimizer
 from headway.engines.tensorflow.placement import Declared, How, place
 from headway.engines.tensorflow.state import State
+from headway.engines.tensorflow.wire import Wire
 from headway.spec import job
 
 v1 = tf.compat.v1
@@ -62,7 +63,7 @@ def after_our_steps(ours: Optimizer, how: How = "partitioned", num_servers: int 
     with tf.Graph().as_default(), v1.Session() as session:
         state = State(VARIABLES, place(VARIABLES, num_servers, how), ours, [CPU] * num_servers)
         gradients = {each.name: v1.placeholder(tf.float32, each.shape) for each in VARIABLES}
-        pairs = step.Wire(state, CPU, "float32").push(gradients)
+        pairs = Wire(state, CPU, "float32").push(gradients)
         now = v1.placeholder(tf.int64, [])
         apply = step.update(ours, state, pairs, [], now)
         session.run(v1.global_variables_initializer())

@@ -74,6 +74,28 @@ def test_servers_beside_workers_use_loopback_and_servers_apart_the_network(tmp_p
     assert 0.05 < share["PW-W"] < 0.7  # the worker beside the server is faster, and makes more of the steps
 
 
+def test_the_turn_of_a_killed_task_is_given_back(tmp_path: Path) -> None:
+    """Over this slow link a task nearly always has a turn, or waits for one. Another one must not wait for ever."""
+    need_emulation()
+    job = cnn(
+        tmp_path / "job.yaml",
+        1_000_000,
+        strategy={"kind": "ps-async", "exchange": "in_turn"},
+        site={"kind": "emulated", "nodes": {"ps": {"rate": "200Mbit"}, "worker": {}}},
+        layout="PS-W-W",
+    )
+    with Running(tmp_path / "runs", "run", str(job)) as run:
+        run.trains("worker/0", "worker/1", steps=3)
+        for attempt in (1, 2):
+            is_it = {"HEADWAY_TASK": "worker/1"}.items()  # in a host of its own it has another number
+            next(one for one in run.processes() if is_it <= one.environ().items()).kill()
+            enough = len(run.steps("worker/0")) + 5
+            run.wait_for(lambda enough=enough: len(run.steps("worker/0")) > enough, "steps of the other task")
+            run.trains("worker/1", attempt=attempt, steps=3)
+        assert run.events("rollback") == []
+        run.stop()
+
+
 def test_a_host_without_power_is_made_again_and_its_task_rejoins(tmp_path: Path) -> None:
     need_emulation()
     job = write_job(tmp_path / "job.yaml", site="emulated", layout="M-PS-W", cluster={})

@@ -67,7 +67,11 @@ def test_allreduce_trains_without_servers(tmp_path: Path) -> None:
     assert "every training task holds all variables" in headway("show", "last", root=tmp_path / "runs").stdout
 
 
-@pytest.mark.parametrize("options", [{"pull_ahead": 1}, {"transfer": "bfloat16"}], ids=["pull ahead", "bfloat16"])
+@pytest.mark.parametrize(
+    "options",
+    [{"pull_ahead": 1}, {"exchange": "in_turn", "transfer": "bfloat16"}],
+    ids=["pull ahead", "in turn, bfloat16"],
+)
 def test_ps_async_with_its_options(tmp_path: Path, options: dict[str, Any]) -> None:
     run = run_to_the_end(tmp_path, {"kind": "ps-async", **options}, {"chief": 1, "ps": 1})
     figures = run.summary()

@@ -323,19 +323,24 @@ def test_servers_are_told_with_their_share_and_their_largest_variables(tmp_path:
 @pytest.mark.parametrize(
     ("strategy", "settings", "words"),
     [
-        ("single", (None, None, None, None), "single"),
-        ("ps-async", (None, "partitioned", 0, "float32"), "ps-async, partitioned over 2 servers"),
+        ("single", (None, None, None, None, None), "single"),
+        ("ps-async", (None, "partitioned", 0, "at_will", "float32"), "ps-async, partitioned over 2 servers"),
         (
             {"kind": "ps-async", "placement": "round_robin", "pull_ahead": 1, "transfer": "bfloat16"},
-            (None, "round_robin", 1, "bfloat16"),
+            (None, "round_robin", 1, "at_will", "bfloat16"),
             "ps-async, pulls 1 step ahead, round robin over 2 servers, bfloat16 on the wire",
         ),
         (
+            {"kind": "ps-async", "exchange": "in_turn"},
+            (None, "partitioned", 0, "in_turn", "float32"),
+            "ps-async, pulls and pushes in turn, partitioned over 2 servers",
+        ),
+        (
             "ps-sync",
-            (2, "partitioned", None, "float32"),
+            (2, "partitioned", None, None, "float32"),
             "ps-sync, 2 of 2 gradients per update, partitioned over 2 servers",
         ),
-        ("allreduce", (None, None, None, "float32"), "allreduce"),
+        ("allreduce", (None, None, None, None, "float32"), "allreduce"),
     ],
 )
 def test_a_strategys_settings_are_figures_where_they_mean_something(
@@ -343,9 +348,9 @@ def test_a_strategys_settings_are_figures_where_they_mean_something(
 ) -> None:
     run = Run(new_run(tmp_path, strategy=strategy, cluster={"chief": 1, "worker": 1, "ps": 2}))
     figures = run.summary()
-    assert tuple(figures[name] for name in ("aggregate", "placement", "pull_ahead", "transfer")) == settings
+    assert tuple(figures[name] for name in ("aggregate", "placement", "pull_ahead", "exchange", "transfer")) == settings
     assert strategy_line(figures) == words
-    assert query("select aggregate, placement, pull_ahead, transfer from runs", [run])[1] == [settings]
+    assert query("select aggregate, placement, pull_ahead, exchange, transfer from runs", [run])[1] == [settings]
 
 
 def test_the_list_of_runs_fits_on_a_screen(synchronous: RunFolder, reduced: RunFolder, tmp_path: Path) -> None:

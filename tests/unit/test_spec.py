@@ -220,6 +220,7 @@ def test_task_names() -> None:
         ({"strategy": {"kind": "ps-async", "aggregate": 1}}, ["aggregate", "only for ps-sync", "ps-async"]),
         ({"strategy": {"kind": "ps-sync", "aggregate": 3}}, ["strategy.aggregate: 3", "only 2 training tasks"]),
         ({"strategy": {"kind": "ps-sync", "pull_ahead": 1}}, ["pull_ahead", "only for ps-async"]),
+        ({"strategy": {"kind": "ps-sync", "exchange": "in_turn"}}, ["exchange", "only for ps-async"]),
         ({"strategy": {"kind": "single", "transfer": "bfloat16"}}, ["transfer", "sends nothing"]),
         ({"strategy": "allreduce", "restart": {"exhausted": "continue"}}, ["restart.exhausted", "write fail"]),
         ({"cluster": {"chief": 1, "ps": {"count": 1, "batch_size": 5}}}, ["ps.batch_size", "does not train"]),

@@ -37,6 +37,8 @@ def strategy_line(figures: dict[str, Any]) -> str:
         parts.append(f"{figures['aggregate']} of {figures['num_training_tasks']} gradients per update")
     if figures["pull_ahead"]:
         parts.append(f"pulls {figures['pull_ahead']} step ahead")
+    if figures["exchange"] == "in_turn":
+        parts.append("pulls and pushes in turn")
     if figures["placement"] and figures["num_ps"] > 1:
         parts.append(f"{figures['placement'].replace('_', ' ')} over {figures['num_ps']} servers")
     if figures["transfer"] not in (None, "float32"):

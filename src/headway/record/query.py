@@ -20,6 +20,7 @@ RUN_COLUMNS = {
     "aggregate": "INTEGER",
     "placement": "VARCHAR",
     "pull_ahead": "INTEGER",
+    "exchange": "VARCHAR",
     "transfer": "VARCHAR",
     "model": "VARCHAR",
     "dataset": "VARCHAR",

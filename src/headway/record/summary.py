@@ -25,6 +25,7 @@ SETTINGS = {
     "aggregate": ("ps-sync",),
     "placement": ("ps-async", "ps-sync"),
     "pull_ahead": ("ps-async",),
+    "exchange": ("ps-async",),
     "transfer": ("ps-async", "ps-sync", "allreduce"),
 }
 # Updates of the variables: when, how many that are alike, and the examples in one of them. Each gradient is an update

@@ -163,6 +163,9 @@ class Strategy(Strict):
     TensorFlow does it; greedy: large ones first, each to the emptiest server; partitioned: large ones are split."""
     pull_ahead: Literal[0, 1] = 0
     """ps-async: 1 pulls the next step's variables while this step computes. Faster, and one own update staler."""
+    exchange: Literal["at_will", "in_turn"] = "at_will"
+    """ps-async: in_turn lets one task after the other pull from a server, and push to it. On a slow link tasks then do
+    not hold each other up; on a fast one asking for a turn costs more than it saves."""
     transfer: Literal["float32", "bfloat16"] = "float32"
     """What variables and gradients are sent as. bfloat16 halves the bytes, and rounds to 8 bits of precision; servers
     (allreduce: every task) still hold and update float32."""
@@ -173,6 +176,8 @@ class Strategy(Strict):
             raise ValueError(f"aggregate: only for ps-sync, and this is {self.kind}")
         if self.pull_ahead and self.kind != "ps-async":
             raise ValueError(f"pull_ahead: only for ps-async, and this is {self.kind}")
+        if self.exchange != "at_will" and self.kind != "ps-async":
+            raise ValueError(f"exchange: only for ps-async, and this is {self.kind}")
         if self.transfer != "float32" and self.kind == "single":
             raise ValueError("transfer: strategy single sends nothing")
         return self

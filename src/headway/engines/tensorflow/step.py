@@ -12,7 +12,7 @@ what the record wants comes back as two small tensors, one from the task and one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -25,7 +25,6 @@ from headway.workloads.base import Average, ForwardPass
 v1 = tf.compat.v1
 NO_LIMIT = 2**62
 COUNTED = 3  # numbers in StepTensors.counted
-TOGETHER_BYTES = 64 * 1024  # tensors of fewer travel together
 
 
 class StepTensors(NamedTuple):
@@ -90,80 +89,6 @@ def clipped(optimizer: Optimizer, gradients: dict[str, Any]) -> dict[str, Any]:
     """Those of variables that the loss depends on, all of one update, bounded as asked."""
     known = {name: gradient for name, gradient in gradients.items() if gradient is not None}
     return dict(zip(known, optimizer.clipped(list(known.values())), strict=True))
-
-
-class Wire:
-    """How variables and gradients travel between a task and the servers.
-
-    A message costs far more than a few kilobytes in it: small tensors from one device to another travel as one.
-    """
-
-    def __init__(self, state: State, device: str, transfer: str) -> None:
-        self._state = state
-        self._device = device
-        self._dtype = tf.as_dtype(transfer)
-
-    def pull(self) -> dict[str, Any]:
-        """Each trained variable's value, here. What is not trained is not pulled: training only adds to it."""
-        got: dict[int, Any] = {}
-        for server, pieces in _by_server(self._state.trained).items():
-            with tf.device(server):
-                values = [tf.raw_ops.ReadVariableOp(resource=p.variable.handle, dtype=tf.float32) for p in pieces]
-            here = self._carried(values, server, self._device)
-            got.update({id(piece): value for piece, value in zip(pieces, here, strict=True)})
-        with tf.device(self._device):
-            return {
-                name: _joined([got[id(piece)] for piece in pieces])
-                if self._state.declared[name].trainable
-                else pieces[0].variable
-                for name, pieces in self._state.pieces.items()
-            }
-
-    def push(self, gradients: dict[str, Any]) -> list[tuple[Piece, Any]]:
-        """Each part's gradient, on the part's server."""
-        parts: dict[int, Any] = {}
-        pushed = []
-        with tf.device(self._device):
-            for name, gradient in gradients.items():
-                if gradient is None:
-                    continue
-                pieces = self._state.pieces[name]
-                sizes = [piece.part.end - piece.part.begin for piece in pieces]
-                split = [gradient] if len(pieces) == 1 else tf.split(gradient, sizes)
-                parts.update({id(piece): part for piece, part in zip(pieces, split, strict=True)})
-                pushed += pieces
-        there: dict[int, Any] = {}
-        for server, pieces in _by_server(pushed).items():
-            carried = self._carried([parts[id(piece)] for piece in pieces], self._device, server)
-            there.update({id(piece): part for piece, part in zip(pieces, carried, strict=True)})
-        return [(piece, there[id(piece)]) for piece in pushed]
-
-    def _carried(self, tensors: list[Any], sender: str, receiver: str) -> list[Any]:
-        if sender == receiver:
-            return tensors
-        with tf.device(sender):
-            sent = [tf.cast(each, self._dtype) for each in tensors]  # nothing, where it is of that type
-        small = [i for i, each in enumerate(sent) if each.shape.num_elements() * self._dtype.size < TOGETHER_BYTES]
-        if len(small) > 1:
-            with tf.device(sender):
-                together = tf.concat([tf.reshape(sent[i], [-1]) for i in small], axis=0)
-            with tf.device(receiver):
-                parts = tf.split(together, [sent[i].shape.num_elements() for i in small])
-                for i, part in zip(small, parts, strict=True):
-                    sent[i] = tf.reshape(part, tensors[i].shape)
-        with tf.device(receiver):
-            return [tf.cast(tf.identity(each), tf.float32) for each in sent]
-
-
-def _by_server(pieces: Iterable[Piece]) -> dict[str, list[Piece]]:
-    found: dict[str, list[Piece]] = {}
-    for piece in pieces:
-        found.setdefault(piece.variable.device, []).append(piece)
-    return found
-
-
-def _joined(parts: list[Any]) -> Any:
-    return parts[0] if len(parts) == 1 else tf.concat(parts, axis=0)
 
 
 def update(

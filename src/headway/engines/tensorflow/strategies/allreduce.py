@@ -37,6 +37,7 @@ from headway.engines.tensorflow.problem import Problem
 from headway.engines.tensorflow.state import State, declared
 from headway.engines.tensorflow.strategies.graph import GONE, POLL_SECONDS
 from headway.engines.tensorflow.trainer import Disconnected, Snapshot, Started, StepResult, Stopped
+from headway.engines.tensorflow.wire import Wire
 from headway.errors import FormatError, HeadwayError, SiteError
 
 Result = TypeVar("Result")
@@ -257,7 +258,7 @@ class AllReduce:
 
     def _one_step(self, iterator: Any, made: Any, num_steps: Any, closing: Any) -> tuple[Any, Any]:
         """What one step adds to the call's result, and whether another one follows."""
-        wire = step.Wire(self.state, self.state.global_step.device, "float32")  # nothing travels: all of it is here
+        wire = Wire(self.state, self.state.global_step.device, "float32")  # nothing travels: all of it is here
         batch = step.next_batch(iterator)
         weight = self.batch_size / self._examples  # the sum is then the joined batch's mean
         computed = step.compute(self.problem, self.optimizer, batch, wire.pull(), weight)

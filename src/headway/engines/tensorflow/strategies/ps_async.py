@@ -1,20 +1,22 @@
 """`ps-async`: variables live on parameter servers; each training task pulls, computes and pushes at its own pace.
 
 With `pull_ahead: 1` a step computes with what was pulled while the last step computed. The pull then costs no time, and
-the variables are older by one own update; what the record calls staleness counts that one too.
+the variables are older by one own update; what the record calls staleness counts that one too. With `exchange: in_turn`
+tasks use a server's link one after the other (wire.py).
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Literal
 
 import tensorflow as tf
 
 from headway.engines.tensorflow import step
 from headway.engines.tensorflow.state import State
-from headway.engines.tensorflow.step import StepTensors, Wire
+from headway.engines.tensorflow.step import StepTensors
 from headway.engines.tensorflow.strategies.servers import ServerTrainer
+from headway.engines.tensorflow.wire import Turn, Wire
 
 
 class PsAsync(ServerTrainer):
@@ -44,31 +46,37 @@ class PsAsync(ServerTrainer):
     def one_step(self, iterator: Any) -> StepTensors:
         state, wire = self.state, self._wire
         if self._ahead is None:
-            pulled, values, done = *self._pull(), []
+            pulled, values, pull_ended = self._pull()
+            done = []
         else:
             pulled, values = self._from_queue()
-            done = [self._pull_into_queue()]
+            pull_ended, done = [], [self._pull_into_queue()]
         batch = step.next_batch(iterator)
         computed = step.compute(self.problem, self.optimizer, batch, values)
         # Clipped here, where all gradients of the update are together.
-        gradients = wire.push(step.clipped(self.optimizer, computed.gradients))
+        turn = self._turn("push")
+        gradients = wire.push(step.clipped(self.optimizer, computed.gradients), turn)
         pushed = step.update(self.optimizer, state, gradients, computed.averages, pulled)
         with tf.device(state.global_step.device):
-            before = step.count(state, [*pushed, pulled])
+            before = step.count(state, [*pushed, pulled, *pull_ended, *turn.ended])
             counted = tf.stack([before + 1, before - pulled, tf.ones_like(before)])
         with tf.control_dependencies(done):
             return StepTensors(tf.identity(computed.loss), computed.penalty, batch.seconds, counted)
 
-    def _pull(self) -> tuple[Any, dict[str, Any]]:
-        """The global step and the values, now."""
-        global_step = self.state.global_step
-        with tf.device(global_step.device):
+    def _turn(self, direction: Literal["pull", "push"]) -> Turn:
+        return Turn(self.device, direction if self.job.strategy.exchange == "in_turn" else None)
+
+    def _pull(self) -> tuple[Any, dict[str, Any], list[Any]]:
+        """The global step and the values, when it is our turn, and operations without which that has not ended."""
+        global_step, turn = self.state.global_step, self._turn("pull")
+        with tf.device(global_step.device), tf.control_dependencies(turn.at(global_step.device)):
             pulled = tf.raw_ops.ReadVariableOp(resource=global_step.handle, dtype=tf.int64)
-        return pulled, self._wire.pull()
+        return pulled, self._wire.pull(turn), turn.ended
 
     def _pull_into_queue(self) -> Any:
-        pulled, values = self._pull()
-        return self._ahead.enqueue([pulled, *(value for value in values.values() if isinstance(value, tf.Tensor))])
+        pulled, values, ended = self._pull()
+        tensors = [value for value in values.values() if isinstance(value, tf.Tensor)]
+        return tf.group(self._ahead.enqueue([pulled, *tensors]), *ended)
 
     def _from_queue(self) -> tuple[Any, dict[str, Any]]:
         pulled, *tensors = self._ahead.dequeue()

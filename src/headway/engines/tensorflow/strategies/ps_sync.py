@@ -20,10 +20,11 @@ from headway.engines.tensorflow import step
 from headway.engines.tensorflow.barrier import Answer, Message
 from headway.engines.tensorflow.exchange import MESSAGE, Exchange
 from headway.engines.tensorflow.state import State
-from headway.engines.tensorflow.step import StepTensors, Wire
+from headway.engines.tensorflow.step import StepTensors
 from headway.engines.tensorflow.strategies.graph import GONE, in_one_line, surely
 from headway.engines.tensorflow.strategies.servers import ServerTrainer
 from headway.engines.tensorflow.trainer import Disconnected, Snapshot, Stopped
+from headway.engines.tensorflow.wire import Wire
 from headway.spec.job import Job
 
 v1 = tf.compat.v1

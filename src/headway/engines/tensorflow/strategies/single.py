@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from headway.engines.tensorflow import step
 from headway.engines.tensorflow.assignment import Assignment
-from headway.engines.tensorflow.step import StepTensors, Wire
+from headway.engines.tensorflow.step import StepTensors
 from headway.engines.tensorflow.strategies.graph import GraphTrainer
+from headway.engines.tensorflow.wire import Wire
 
 # What TensorFlow's single-threaded executor refuses: loops and conditions, and calls that may contain them.
 CONTROL_FLOW = {"Switch", "Merge", "Enter", "Exit", "If", "While", "Case", "PartitionedCall"}
