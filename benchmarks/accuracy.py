@@ -73,16 +73,21 @@ def main() -> None:
             with out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(samples[-1]) + "\n")
             print(f"seed {seed}, {name}: accuracy {samples[-1]['accuracy']:.4f}", flush=True)
-    print("\n| variant | accuracy: mean (least to most) | test loss, mean | staleness, mean |\n|---|---|---|---|")
+    print("\n" + "\n".join(table(samples)))
+
+
+def table(samples: list[dict[str, Any]]) -> list[str]:
+    rows = ["| variant | accuracy: mean (least to most) | test loss, mean | staleness, mean |", "|---|---|---|---|"]
     for name in VARIANTS:
         mine = [sample for sample in samples if sample["variant"] == name]
         accuracies = [sample["accuracy"] for sample in mine]
         stale = [sample["staleness"] for sample in mine if sample["staleness"] is not None]
-        print(
+        rows.append(
             f"| {name} | {statistics.mean(accuracies):.4f} ({min(accuracies):.4f} to {max(accuracies):.4f}) "
             f"| {statistics.mean(sample['loss'] for sample in mine):.4f} "
             f"| {f'{statistics.mean(stale):.2f}' if stale else '-'} |"
         )
+    return rows
 
 
 if __name__ == "__main__":

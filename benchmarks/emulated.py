@@ -37,6 +37,7 @@ from headway.record.folder import RunFolder
 from headway.record.run import Run
 from headway.sites import Node, site
 from headway.spec.load import parse_job
+from headway.units import bytes_per_second
 from headway.workloads import cache_folder
 
 HERE = Path(__file__).parent
@@ -50,6 +51,7 @@ VARIANTS: dict[str, dict[str, Any] | None] = {
     "headway": {"kind": "ps-async"},
     "in_turn": {"kind": "ps-async", "exchange": "in_turn"},
     "ahead": {"kind": "ps-async", "pull_ahead": 1},
+    "both": {"kind": "ps-async", "exchange": "in_turn", "pull_ahead": 1},
 }
 
 
@@ -209,32 +211,54 @@ def main() -> None:
                     f"{figures['first_step']:.1f} s ({time.monotonic() - began:.0f} s)",
                     flush=True,
                 )
-    report(samples, asked.tasks, asked.variants)
+    print("\n" + "\n".join([*table(samples), "", *link_table(samples), ""]))
     print(f"raw samples: {out.relative_to(Path.cwd()) if out.is_relative_to(Path.cwd()) else out}")
 
 
-def report(samples: list[dict[str, Any]], numbers: list[int], variants: list[str]) -> None:
-    """Medians of every variant; where there is a bare script, Headway's ratio to it in the same round."""
+def table(samples: list[dict[str, Any]]) -> list[str]:
+    """Medians of every variant; where there is a bare script, Headway's ratio to it in the same round. Of the server's
+    interface, means of what the record says of Headway's runs."""
+    variants = [name for name in VARIANTS if any(sample["variant"] == name for sample in samples)]
     is_compared = {"bare", "headway"} <= set(variants)
     headings = ["training tasks", *(f"{variant}, steps/s" for variant in variants)]
     headings += ["Headway / bare (pairs of one round)", "wanted"] if is_compared else []
-    print("\n| " + " | ".join(headings) + " |\n|" + "---|" * len(headings))
-    for tasks in numbers:
-        rates = {
-            variant: {
-                s["round"]: s["examples_per_s"] for s in samples if (s["tasks"], s["variant"]) == (tasks, variant)
-            }
-            for variant in variants
-        }
-        if not all(rates.values()):
-            continue
-        cells = [str(tasks), *(f"{statistics.median(found.values()) / BATCH:.2f}" for found in rates.values())]
+    rows = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
+    for tasks in sorted({sample["tasks"] for sample in samples}):
+        rates = {variant: _by_round(samples, tasks, variant) for variant in variants}
+        medians = [statistics.median(found.values()) / BATCH if found else None for found in rates.values()]
+        cells = [str(tasks), *("-" if median is None else f"{median:.2f}" for median in medians)]
         if is_compared:
-            ratios = [rates["headway"][turn] / rate for turn, rate in rates["bare"].items() if turn in rates["headway"]]
-            interval = bootstrap(ratios)
-            verdict = "reached" if interval.median >= WANTED else "missed"
-            cells += [str(interval), f">= {WANTED} ({verdict})"]
-        print("| " + " | ".join(cells) + " |")
+            pairs = [rates["headway"][turn] / rate for turn, rate in rates["bare"].items() if turn in rates["headway"]]
+            interval = bootstrap(pairs) if pairs else None
+            reached = interval and ("reached" if interval.median >= WANTED else "missed")
+            cells += [str(interval), f">= {WANTED} ({reached})"] if interval else ["-", "-"]
+        rows.append("| " + " | ".join(cells) + " |")
+    return rows
+
+
+def _by_round(samples: list[dict[str, Any]], tasks: int, variant: str) -> dict[int, float]:
+    return {s["round"]: s["examples_per_s"] for s in samples if (s["tasks"], s["variant"]) == (tasks, variant)}
+
+
+def link_table(samples: list[dict[str, Any]]) -> list[str]:
+    """What the record says of the server's interface: the share of its rate that was used in each direction, and of the
+    time in which it was full; and the share of time in which nothing was."""
+    rows = [
+        "| training tasks | variant | in: used, full | out: used, full | nobody at a limit | staleness, mean |",
+        "|---|---|---|---|---|---|",
+    ]
+    for tasks, variant in sorted({(s["tasks"], s["variant"]) for s in samples if "nodes" in s}):
+        mine = [s for s in samples if (s["tasks"], s["variant"]) == (tasks, variant)]
+        rate = bytes_per_second(mine[0]["server_rate"])
+        used = {way: statistics.mean(s["nodes"]["ps0"][way] / rate for s in mine) for way in ("received", "sent")}
+        full = {way: statistics.mean(s["nodes"]["ps0"]["full"][way] for s in mine) for way in ("inwards", "outwards")}
+        rows.append(
+            f"| {tasks} | {variant} | {used['received']:.0%}, {full['inwards']:.0%} "
+            f"| {used['sent']:.0%}, {full['outwards']:.0%} "
+            f"| {statistics.mean(s['nobody_full'] for s in mine):.0%} "
+            f"| {statistics.mean(s['staleness'] for s in mine):.2f} |"
+        )
+    return rows
 
 
 if __name__ == "__main__":

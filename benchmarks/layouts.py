@@ -103,27 +103,27 @@ def main() -> None:
                 file.write(json.dumps(sample) + "\n")
             print(f"round {turn + 1} of {asked.rounds}, {study}, {name}: {sample['examples_per_s']:.0f} examples/s")
     for study in studies:
-        report([sample for sample in samples if sample["study"] == study])
-    print(f"raw samples: {out.name}")
+        print("\n" + "\n".join(table([sample for sample in samples if sample["study"] == study])))
+    print(f"\nraw samples: benchmarks/results/{out.name}")
 
 
-def report(samples: list[dict[str, Any]]) -> None:
+def table(samples: list[dict[str, Any]]) -> list[str]:
     """Means over the rounds: of each case its rate, of each node what it used of what it had."""
-    headings = ("case", "examples/s", "node (tasks)", "CPUs used / asked", "throttled", "external in / out, MB/s")
-    headings = (*headings, "loopback, MB/s")
-    print("\n| " + " | ".join(headings) + " |\n|" + "---|" * len(headings))
-    for name, group in itertools.groupby(sorted(samples, key=lambda s: s["case"]), key=lambda s: s["case"]):
-        rounds = list(group)
+    headings = ("case", "examples/s", "node (tasks)", "CPUs used / asked", "throttled, CPUs", "external in / out, MB/s")
+    rows = ["| " + " | ".join((*headings, "loopback, MB/s")) + " |", "|" + "---|" * (len(headings) + 1)]
+    for name in dict.fromkeys(sample["case"] for sample in samples):
+        rounds = [sample for sample in samples if sample["case"] == name]
         rate = statistics.mean(sample["examples_per_s"] for sample in rounds)
         for place, node in enumerate(rounds[0]["nodes"]):
             same = [sample["nodes"][place] for sample in rounds]
             mean = {key: statistics.mean(one[key] or 0.0 for one in same) for key in NODE[2:]}
-            print(
+            rows.append(
                 f"| {name if not place else ''} | {f'{rate:.0f}' if not place else ''} "
                 f"| {node['node']} ({', '.join(node['tasks'])}) | {mean['cpus']:.2f} / {node['asked']:g} "
                 f"({mean['cpus'] / node['asked']:.0%}) | {mean['throttled']:.2f} "
                 f"| {mean['received'] / 1e6:.1f} / {mean['sent'] / 1e6:.1f} | {mean['loopback_sent'] / 1e6:.1f} |"
             )
+    return rows
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def test_the_turn_of_a_killed_task_is_given_back(tmp_path: Path) -> None:
             is_it = {"HEADWAY_TASK": "worker/1"}.items()  # in a host of its own it has another number
             next(one for one in run.processes() if is_it <= one.environ().items()).kill()
             enough = len(run.steps("worker/0")) + 5
-            run.wait_for(lambda enough=enough: len(run.steps("worker/0")) > enough, "steps of the other task")
+            run.trains("worker/0", steps=enough)
             run.trains("worker/1", attempt=attempt, steps=3)
         assert run.events("rollback") == []
         run.stop()

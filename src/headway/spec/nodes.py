@@ -10,6 +10,7 @@ from headway.errors import SpecError
 from headway.spec.layout import NODE_KINDS, Host, LayoutError, NodeKind, Rule, counts, place
 from headway.spec.machines import machine
 from headway.spec.site import Disk, NodeSettings, Site
+from headway.units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from headway.spec.cluster import Cluster
@@ -158,7 +159,9 @@ def _of_type(settings: NodeSettings, kind: NodeKind, model: str) -> NodeSettings
 
 def _in_words(settings: NodeSettings) -> str:
     given = settings.model_dump(exclude_none=True, exclude={"type", "count", "disk"})
-    return ", ".join(f"{name} {value:g}" for name, value in given.items() if isinstance(value, (int, float)))
+    say = {"memory": format_bytes, "rate": format_rate, "latency": format_seconds}
+    numbers = {name: value for name, value in given.items() if isinstance(value, (int, float))}
+    return ", ".join(f"{name} {say.get(name, '{:g}'.format)(value)}" for name, value in numbers.items())
 
 
 def scaled(settings: NodeSettings, dilation: float) -> NodeSettings:
