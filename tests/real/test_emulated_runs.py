@@ -74,6 +74,29 @@ def test_servers_beside_workers_use_loopback_and_servers_apart_the_network(tmp_p
     assert 0.05 < share["PW-W"] < 0.7  # the worker beside the server is faster, and makes more of the steps
 
 
+def test_a_servers_slow_link_is_full_for_as_long_as_its_bytes_take(tmp_path: Path) -> None:
+    """Two tasks, 13.1 MB each way for each step, over 100 Mbit/s: the link limits them, and the record says so."""
+    need_emulation("cpu")
+    nodes = {"ps": {"cpus": 0.5, "rate": "100Mbit", "latency": "0.5ms"}, "worker": {"cpus": 0.5}}
+    job = cnn(
+        tmp_path / "job.yaml",
+        16,
+        site={"kind": "emulated", "nodes": nodes},
+        layout="PS-W-W",
+        monitor={"hertz": 20},
+    )
+    figures = finished(tmp_path, job).summary()
+    server = next(node for node in figures["nodes"] if node["node"] == "ps0")
+    for moved, way in (("received", "inwards"), ("sent", "outwards")):
+        used = server[moved] / 12.5e6
+        # Less by the time in which a connection that was idle finds out how fast it may send.
+        assert server["full"][way] == pytest.approx(used, abs=0.12), (way, used, server["full"])
+        assert used > 0.4
+    assert server["full"]["cpu"] < 0.1
+    assert figures["nobody_full"] < 0.2
+    assert "used up: network in" in headway("show", "last", root=tmp_path).stdout
+
+
 def test_the_turn_of_a_killed_task_is_given_back(tmp_path: Path) -> None:
     """Over this slow link a task nearly always has a turn, or waits for one. Another one must not wait for ever."""
     need_emulation()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headway.cli.summary import node_lines
 from headway.launch.clocks import EVERY, Clock
 from headway.launch.gauges import Gauges
 from headway.launch.prepare import create_run
@@ -18,6 +19,7 @@ from headway.record.run import Run
 from headway.spec.load import parse_job
 
 AHEAD = 5.0  # seconds that worker0's clock is ahead
+WAYS = ("inwards", "outwards", "both_ways")
 
 
 def write(path: Path, *rows: dict[str, Any]) -> None:
@@ -139,12 +141,32 @@ def test_what_nodes_and_tasks_used_while_they_trained_is_a_figure(folder: RunFol
     assert node["throttled"] == pytest.approx(0.1)
     assert node["sent"] == pytest.approx(100, rel=0.01)
     assert node["memory_peak"] == 1300
-    assert node["full"] == {"cpu": pytest.approx(1.0), "inwards": 0.0, "outwards": 0.0}  # 0.402 of 0.5 CPUs: over 80 %
+    assert node["full"] == {"cpu": pytest.approx(1.0), **dict.fromkeys(WAYS, 0.0)}  # 0.402 of 0.5 CPUs: over 80 %
     assert figures["nobody_full"] == pytest.approx(0.0)
     (task,) = figures["task_usage"]
     assert task["cpus"] == pytest.approx(0.3)
     assert task["sent_bytes_per_step"] == pytest.approx(100, rel=0.01)
     assert task["received_bytes_per_step"] == pytest.approx(50, rel=0.01)
+
+
+@pytest.mark.parametrize(("apart", "advised"), [(1, True), (0, False)])
+def test_a_link_that_is_full_in_one_direction_at_a_time_is_told(folder: RunFolder, apart: int, advised: bool) -> None:
+    """Its full rate in every other second, inwards in the even ones and outwards in the odd ones, or both in the
+    even ones."""
+    write(folder.events("worker-0"), *(step_row(AHEAD + 21 + i, i + 1) for i in range(10)))
+    into = out = 0
+    for second in range(15, 40):
+        write(folder.metrics("worker0"), node_row(AHEAD + second, 0.0, received_bytes=into, sent_bytes=out))
+        into += 1000 * (second % 2 == 0)
+        out += 1000 * (second % 2 == apart)
+    figures = Run(folder).summary()
+    (node,) = figures["nodes"]
+    for way, share in zip(WAYS, (0.5, 0.5, 0.0 if apart else 0.5), strict=True):
+        assert node["full"][way] == pytest.approx(share, abs=0.05)  # there are eleven samples
+    lines = dict(node_lines(figures))
+    assert ("  to try" in lines) == advised
+    if advised:
+        assert "strategy.exchange=in_turn" in lines["  to try"]
 
 
 def test_what_was_asked_and_not_got_is_a_warning(folder: RunFolder) -> None:

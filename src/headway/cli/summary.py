@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from headway.record.run import Run
 
 
-FULL = {"cpu": "CPU", "inwards": "network in", "outwards": "network out"}
+FULL = {"cpu": "CPU", "inwards": "network in", "outwards": "network out", "both_ways": "both ways at once"}
+ONE_WAY = 0.8  # of the time a link is full, and hardly ever both ways: its tasks march in step
 
 
 def shown_path(path: str) -> str:
@@ -113,6 +114,9 @@ def node_lines(figures: dict[str, Any]) -> list[tuple[str, str]]:
         if node["credits"] is not None:
             parts.append(f"{node['credits']:.1f} credits left")
         lines.append((f"  {node['node']}", ", ".join(parts)))
+    if figures["exchange"] == "at_will" and any(map(_is_one_way, figures["nodes"])):
+        advice = "the server's link is full in one direction at a time: the tasks pull together, then push together"
+        lines.append(("  to try", f"strategy.exchange=in_turn ({advice})"))
     if figures["nobody_full"]:
         lines.append(("  nobody at a limit", f"{figures['nobody_full']:.0%} of the time: they waited for each other"))
     for task in figures["task_usage"]:
@@ -130,6 +134,12 @@ def node_lines(figures: dict[str, Any]) -> list[tuple[str, str]]:
         there += f"{format_seconds(figures['training_seconds'] / dilation)} of training"
         lines.append(("on the machines meant", f"{there} ({dilation:g} seconds here are one there)"))
     return lines + [("warning", text) for text in figures["warnings"]]
+
+
+def _is_one_way(node: dict[str, Any]) -> bool:
+    """Nearly always full in some direction, and less often in both than by chance."""
+    into, out, both = (node["full"].get(name, 0.0) for name in ("inwards", "outwards", "both_ways"))
+    return bool(min(into, out) >= 0.3 and into + out - both >= ONE_WAY and both <= into * out)
 
 
 def _of(text: str, asked: float | None, got: float | None, unit: str = "") -> str:

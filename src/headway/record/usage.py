@@ -110,8 +110,9 @@ def _tasks(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
 def _full(
     connection: duckdb.DuckDBPyConnection, asked: dict[str, dict[str, Any]]
 ) -> tuple[dict[str, dict[str, float]], float | None]:
-    """For each node the shares of time in which what was asked of it was used up: its CPUs, its interface inwards and
-    outwards; and the share in which that was so of no node: then they waited for each other, or for latency."""
+    """For each node the shares of time in which what was asked of it was used up: its CPUs, its interface inwards,
+    outwards and both ways at once; and the share in which that was so of no node: then they waited for each other, or
+    for latency."""
     limits = [
         (node, (each := facts["asked"]).get("cpus"), each.get("rate"))
         for node, facts in asked.items()
@@ -126,13 +127,14 @@ def _full(
         f"""
         create temp table use as
         select node, round(t / step) as bin, seconds, cpus >= {FULL} * most_cpus as cpu,
-               received >= {FULL} * most_rate as inwards, sent >= {FULL} * most_rate as outwards
+               received >= {FULL} * most_rate as inwards, sent >= {FULL} * most_rate as outwards,
+               inwards and outwards as both_ways
         from node_rates join limits using (node) join span on t between first and last,
              (select median(seconds) as step from node_rates)
         """
     )
     share = "coalesce(sum(seconds) filter ({name}), 0) / nullif(sum(seconds) filter ({name} is not null), 0)"
-    columns = ", ".join(f"{share.format(name=name)} as {name}" for name in ("cpu", "inwards", "outwards"))
+    columns = ", ".join(f"{share.format(name=name)} as {name}" for name in ("cpu", "inwards", "outwards", "both_ways"))
     rows = _rows(connection, f"select node, {columns} from use group by node")
     found = {row.pop("node"): {name: value for name, value in row.items() if value is not None} for row in rows}
     (nobody,) = connection.execute(
