@@ -41,7 +41,7 @@ def of_layouts(samples: Samples) -> list[str]:
     [
         ("performance", "overhead", of_overhead, 2),
         ("performance", "accuracy", accuracy.table, 1),
-        ("emulated", "emulated", of_emulated, 0),
+        ("emulated", "emulated", of_emulated, 1),
         ("emulated", "layouts", of_layouts, 0),
     ],
 )
