@@ -123,10 +123,11 @@ class Agent:
     def _do_clock(self, sent: float) -> None:
         self._say("clock", sent=sent, t=time.time())
 
+    def _do_group(self, name: str) -> None:
+        self._group = control_groups.find().find(name)
+        self._oom_kills = self._group.usage().oom_kills or 0
+
     def _do_monitor(self, hertz: float, **settings: Any) -> None:
-        if settings.get("group"):
-            self._group = control_groups.find().find(settings["group"])
-            self._oom_kills = self._group.usage().oom_kills or 0
         self._spawn(self._sample(1 / hertz, settings))
 
     def _do_ports(self, count: int, first: int | None = None, last: int | None = None) -> None:
@@ -144,7 +145,7 @@ class Agent:
         cores: list[int] | None,
         files: dict[str, str],
     ) -> None:
-        heartbeat = Path(files["alive"])
+        heartbeat, group = Path(files["alive"]), self._group
         tail = Tail(Path(files["events"]))
 
         def in_child() -> None:
@@ -153,6 +154,8 @@ class Agent:
                 OOM_SCORE.write_text("0", encoding="ascii")
             if cores:
                 os.sched_setaffinity(0, cores)
+            if group is not None:
+                group.add(0)  # which is itself, whatever its number outside
 
         try:
             heartbeat.touch()

@@ -187,6 +187,8 @@ class EmulatedSite:
                     "dilation": self._plan.dilation,
                 }
         answer = await self._ask("limit", limits=limits)
+        for node in nodes:
+            node.send("group", name=self._state.group(node.name))
         for name, problems in answer["problems"].items():
             self._tell("not_limited", {"node": name, "problems": problems})
 

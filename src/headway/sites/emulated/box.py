@@ -127,7 +127,6 @@ class Box:
                     group.limit(control_groups.Limits(**{name: value, "device": wanted.get("device")}))
                 except control_groups.ControlGroupError as error:
                     problems.setdefault(host, []).append(str(error))
-            group.add(self._pids[host])
         return {"say": "limited", "problems": problems}
 
     def _do_shorten(self, fds: list[int], seconds: float) -> dict[str, Any]:
