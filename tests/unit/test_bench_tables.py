@@ -42,7 +42,7 @@ def of_layouts(samples: Samples) -> list[str]:
         ("performance", "overhead", of_overhead, 2),
         ("performance", "accuracy", accuracy.table, 1),
         ("emulated", "emulated", of_emulated, 1),
-        ("emulated", "layouts", of_layouts, 0),
+        ("emulated", "layouts", of_layouts, 1),
     ],
 )
 def test_every_table_in_the_documentation_comes_from_the_samples_that_it_names(
