@@ -12,15 +12,11 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from headway.record.folder import RunFolder
-from headway.record.run import Run
+from trainings import figures_of
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "ps-async": {"kind": "ps-async"},
@@ -47,13 +43,7 @@ def train(strategy: dict[str, Any], seed: int, steps: int) -> dict[str, Any]:
         "seed": seed,
         "export": False,
     }
-    with tempfile.TemporaryDirectory(prefix="hw-") as scratch:
-        file = Path(scratch) / "job.yaml"
-        file.write_text(json.dumps(job), encoding="utf-8")
-        command = [sys.executable, "-m", "headway", "run", str(file), "--runs", scratch]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        [folder] = RunFolder.all(Path(scratch))
-        figures = Run(folder).summary()
+    figures = figures_of(job)
     staleness = (figures["staleness"] or {}).get("mean")
     return {key: figures[key] for key in ("accuracy", "loss", "train_loss", "steps")} | {"staleness": staleness}
 

@@ -15,15 +15,11 @@ import argparse
 import itertools
 import json
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from headway.record.folder import RunFolder
-from headway.record.run import Run
+from trainings import figures_of
 
 HERE = Path(__file__).parent
 VCPU = 0.25
@@ -67,13 +63,7 @@ def train(case: dict[str, Any], steps: int) -> dict[str, Any]:
         "export": False,
         "measure": {"warmup": 3},
     }
-    with tempfile.TemporaryDirectory(prefix="hw-") as scratch:
-        file = Path(scratch) / "job.yaml"
-        file.write_text(json.dumps(job), encoding="utf-8")
-        command = [sys.executable, "-m", "headway", "run", str(file), "--runs", scratch]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        [folder] = RunFolder.all(Path(scratch))
-        figures = Run(folder).summary()
+    figures = figures_of(job)
     nodes = [
         {**{name: node[name] for name in NODE}, "asked": node["asked"]["cpus"], "full": node["full"]}
         for node in figures["nodes"]

@@ -60,6 +60,21 @@ def test_traffic_of_a_step_comes_out_by_measurement(tmp_path: Path) -> None:
     assert "MB sent for each own step" in shown
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_servers_of_a_partitioned_model_move_as_much_as_each_other(tmp_path: Path, count: int) -> None:
+    """98 % of the E1 CNN are in one variable: on one server it would make that one move nearly everything."""
+    need_emulation()
+    strategy = {"kind": "ps-async", "placement": "partitioned"}
+    job = cnn(tmp_path / "job.yaml", 300, strategy=strategy, site="emulated", layout=f"PS*{count}-W-W")
+    figures = finished(tmp_path, job).summary()
+    assert [server["share"] for server in figures["servers"]] == [pytest.approx(1 / count, rel=0.1)] * count
+    servers = [node for node in figures["nodes"] if node["node"].startswith("ps")]
+    assert len(servers) == count
+    for way in ("sent", "received"):  # bytes per second, by each node's own interface
+        moved = [server[way] for server in servers]
+        assert max(moved) < 1.1 * min(moved), moved
+
+
 def test_servers_beside_workers_use_loopback_and_servers_apart_the_network(tmp_path: Path) -> None:
     """E4's layouts: what is sent to a server on the same node never leaves it."""
     need_emulation()

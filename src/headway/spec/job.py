@@ -165,7 +165,7 @@ class Strategy(Strict):
     """ps-async: 1 pulls the next step's variables while this step computes. Faster, and one own update staler."""
     exchange: Literal["at_will", "in_turn"] = "at_will"
     """ps-async: in_turn lets one task after the other pull from a server, and push to it. On a slow link tasks then do
-    not hold each other up; on a fast one asking for a turn costs more than it saves."""
+    not hold each other up; each step asks every server for two turns, which is two more messages."""
     transfer: Literal["float32", "bfloat16"] = "float32"
     """What variables and gradients are sent as. bfloat16 halves the bytes, and rounds to 8 bits of precision; servers
     (allreduce: every task) still hold and update float32."""
