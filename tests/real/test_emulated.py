@@ -10,17 +10,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from debian import unpacked
 from emulating import Hosts, hosts, need_emulation
 from parts import need
 
 from headway.host import control_groups
-from headway.sites.emulated import leftovers
-from headway.sites.emulated.probe import try_out
+from headway.sites.emulated import leftovers, storage
+from headway.sites.emulated.probe import abilities, try_out
 from headway.sites.isolation import candidates
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
@@ -171,6 +173,44 @@ def test_reading_and_writing_the_disk_are_limited(tmp_path: Path) -> None:
                 file.unlink(missing_ok=True)
 
     timed(work)
+
+
+def test_without_a_controller_the_disk_is_behind_a_shaped_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine whose kernel limits no disk: data and checkpoints are read and written over a link that is as
+    fast as the disk should be, and the record calls that disk, not network."""
+    need_emulation()
+    parts = {package: unpacked(package) for package in ("sshfs", "libfuse3-3", "libglib2.0-0", "openssh-sftp-server")}
+    where = [parts["sshfs"] / "usr/bin", parts["openssh-sftp-server"] / "usr/lib/openssh"]
+    monkeypatch.setenv("PATH", ":".join([*map(str, where), os.environ["PATH"]]))
+    # Libraries of packages may be below /lib or below /usr/lib.
+    libraries = [found.parent for part in parts.values() for found in part.rglob("lib*.so.*")]
+    monkeypatch.setenv("LD_LIBRARY_PATH", ":".join(dict.fromkeys(map(str, libraries))))
+    need(storage.problem(os.environ["PATH"]))
+    able = replace(abilities(), limits={**abilities().limits, "io": "no such controller"}, storage=None)
+    before = ours()
+
+    async def work() -> None:
+        nodes = {"worker": {"disk": {"read": "20MB/s", "write": "10MB/s"}}}
+        async with hosts(tmp_path, measure=False, able=able, site=emulated(nodes=nodes), layout="PS-W") as found:
+            assert "behind a shaped link" in str(found.plan.choices)
+            assert "disk0" not in await found.run("ps0", "cat /proc/net/dev")
+            node = found.nodes["worker0"]
+            node.send("monitor", hertz=5, **node.monitor)
+            mine, theirs = found.folder.checkpoints / "mine", found.folder.checkpoints / "theirs"
+            written = await found.run("worker0", f"dd if=/dev/zero of={mine} bs=1000k count=20 conv=fsync 2>&1")
+            assert seconds_of(written) == pytest.approx(2.05, rel=0.15), written
+            assert mine.stat().st_size == 20 * 1000 * 1024  # a file of this machine, for every other host to see
+            theirs.write_bytes(bytes(40 * 1000 * 1024))
+            read = await found.run("worker0", f"dd if={theirs} of=/dev/null bs=1000k 2>&1")
+            assert seconds_of(read) == pytest.approx(2.05, rel=0.15), read
+            await asyncio.sleep(0.5)
+            last = json.loads(found.folder.metrics("worker0").read_text().splitlines()[-1])
+            assert last["disk_written_bytes"] == pytest.approx(mine.stat().st_size, rel=0.05)
+            assert last["disk_read_bytes"] == pytest.approx(theirs.stat().st_size, rel=0.05)
+            assert last["received_bytes"] + last["sent_bytes"] < 1e5
+
+    timed(work)
+    assert ours() == before
 
 
 def seconds_of(dd: str) -> float:

@@ -47,14 +47,21 @@ def test_a_queue_takes_the_place_of_netem() -> None:
 
 
 def test_what_cannot_be_limited_is_named_with_its_reason() -> None:
-    verdict, found = checked(groups_version=1, limits={"io": "no blkio", "memory": "no memory tree"})[
-        "CPU, memory and disk limits"
-    ]
+    verdict, found = checked(
+        groups_version=1, limits={"io": "no blkio", "memory": "no memory tree"}, storage="no sshfs"
+    )["CPU, memory and disk limits"]
     assert verdict == "warning"
-    assert found == "CPU (control groups, version 1); not disk: no blkio; not memory: no memory tree"
+    assert found == (
+        "CPU (control groups, version 1); not disk: no blkio; and no link to it: no sshfs; not memory: no memory tree"
+    )
     everything = checked(limits=dict.fromkeys(("cpu", "memory", "io"), "root is needed"))
     assert everything["CPU, memory and disk limits"] == (
         "warning",
-        "none (control groups, version 2); not CPU, memory, disk: root is needed",
+        "none (control groups, version 2); disk: behind a shaped link, by sshfs (root is needed); "
+        "not CPU, memory: root is needed",
+    )
+    assert checked(limits={"io": "no blkio"})["CPU, memory and disk limits"] == (
+        "ok",
+        "CPU, memory (control groups, version 2); disk: behind a shaped link, by sshfs (no blkio)",
     )
     assert checked(rate="no tbf")["rate"] == ("warning", "links cannot be slowed down: no tbf")

@@ -148,14 +148,22 @@ def _limits(able: Abilities) -> Check:
     names = {"cpu": "CPU", "memory": "memory", "io": "disk"}
     works = ", ".join(words for name, words in names.items() if name not in able.limits) or "none"
     found = f"{works} (control groups, version {able.groups_version})"
-    if not able.limits:
+    without = dict(able.limits)
+    if "io" in without and not able.storage:
+        found += f"; disk: behind a shaped link, by sshfs ({without.pop('io')})"
+    elif able.disk:
+        without["io"] = able.disk
+    if not without:
         return Check(what, "ok", found)
-    why = dict.fromkeys(able.limits.values())  # often one reason for all of them
+    why = dict.fromkeys(without.values())  # often one reason for all of them
     missing = "; ".join(
-        f"not {', '.join(names.get(name, name) for name, given in able.limits.items() if given == reason)}: {reason}"
+        f"not {', '.join(names.get(name, name) for name, given in without.items() if given == reason)}: {reason}"
         for reason in why
     )
-    return Check(what, "warning", f"{found}; {missing}", "as root, with control groups that can be written to")
+    advice = "as root, with control groups that can be written to"
+    if "io" in without:
+        advice += "; for the disk apt-get install sshfs will do"
+    return Check(what, "warning", f"{found}; {missing}", advice)
 
 
 def data_sets() -> list[Check]:

@@ -18,6 +18,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 SECTOR = 512  # /proc/diskstats counts in these, whatever the disk's own are
 LOOPBACK = b"lo"
+STORAGE_LINK = b"disk0"  # an emulated host's disk may be behind a link of this name: what passes is disk, not network
 PRESSURES = ("cpu", "memory", "io")
 # Partitions, loop devices and RAM disks would count the same bytes again, or none that matter.
 _NOT_A_DISK = (b"loop", b"ram", b"zram", b"dm-", b"md", b"sr", b"fd")
@@ -85,7 +86,7 @@ class Readings:
 
     def host(self) -> HostReading:
         """The whole machine, or the group's share of it."""
-        loopback, external = self._traffic()
+        loopback, external, storage = self._traffic()
         if self._group is not None:
             used = self._group.usage()
             return HostReading(
@@ -94,15 +95,15 @@ class Readings:
                 used.memory_limit,
                 loopback,
                 external,
-                used.read_bytes,
-                used.written_bytes,
+                used.read_bytes if storage is None else storage.received_bytes,
+                used.written_bytes if storage is None else storage.sent_bytes,
                 None,  # the kernel counts them for the whole machine
                 used.throttled_seconds,
                 used.oom_kills,
             )
         switches, busy = self._scheduler()
         memory, total = self._memory()
-        read, written = self._disks()
+        read, written = self._disks() if storage is None else (storage.received_bytes, storage.sent_bytes)
         return HostReading(
             busy, memory, total, loopback, external, read, written, switches, None, None, self._pressure()
         )
@@ -144,9 +145,9 @@ class Readings:
         )
         return (None if total is None or available is None else total - available), total
 
-    def _traffic(self) -> tuple[Traffic, Traffic]:
-        """Of loopback, and of all other interfaces of the network namespace that we are in."""
-        loopback, external = Traffic(), Traffic()
+    def _traffic(self) -> tuple[Traffic, Traffic, Traffic | None]:
+        """Of loopback, of all other interfaces of the network namespace that we are in, and of the link to the disk."""
+        loopback, external, storage = Traffic(), Traffic(), None
         for line in lines(f"{self._proc}/net/dev"):
             name, colon, first = line[0].partition(b":")
             if not colon:
@@ -155,9 +156,11 @@ class Readings:
             traffic = Traffic(int(numbers[0]), int(numbers[1]), int(numbers[8]), int(numbers[9]))
             if name == LOOPBACK:
                 loopback += traffic
+            elif name == STORAGE_LINK:
+                storage = traffic
             else:
                 external += traffic
-        return loopback, external
+        return loopback, external, storage
 
     def _disks(self) -> tuple[int | None, int | None]:
         disks = [

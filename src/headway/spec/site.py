@@ -21,6 +21,10 @@ class Disk(Strict):
     write: Annotated[BytesPerSecond, Field(gt=0)] | None = None
     """Bytes per second; 50MB/s."""
 
+    @property
+    def is_limited(self) -> bool:
+        return self.read is not None or self.write is not None
+
 
 class Credits(Strict):
     """A CPU that is fast for a while. One credit is one CPU for one minute; a node without credits gets only as much

@@ -30,6 +30,7 @@ from headway.spec.job import Job
 from headway.spec.nodes import hosts, scaled
 from headway.spec.resolve import Choice
 from headway.spec.site import NodeSettings
+from headway.workloads import cache_folder
 
 LEASE = 3.0
 ANSWER_LIMIT = 60.0
@@ -75,8 +76,10 @@ class EmulatedSite:
         wanted = {
             "cpu": any(node.machine.cpus or node.machine.credits for node in nodes),
             "memory": any(node.machine.memory for node in nodes),
-            "io": any(node.machine.disk.read or node.machine.disk.write for node in nodes),
         }
+        if able.limits.get("io") and any(node.machine.disk.is_limited for node in nodes):
+            how = Choice("site.disk", "behind a shaped link (sshfs)", able.limits["io"])
+            found.append(_unmet("disk", able.disk) if able.disk else how)
         return found + [_unmet(name, why) for name, why in able.limits.items() if wanted.get(name)]
 
     # --- getting ------------------------------------------------------------------------------------------------------
@@ -133,6 +136,7 @@ class EmulatedSite:
                     "number": numbers[node.name],
                     "rate": None if able.rate else node.machine.rate,
                     "latency": None if able.latency else node.machine.latency,
+                    "disk": self._disk_behind_link(node.machine),
                     "log": str(self._folder.log(f"{AGENT}-{node.name}")),
                 }
                 for node in some
@@ -149,6 +153,16 @@ class EmulatedSite:
                 self._writers.append(writer)
         await asyncio.gather(*(node.greet(self._plan.lease, self._folder) for node in nodes))
         return nodes
+
+    def _disk_behind_link(self, machine: NodeSettings) -> dict[str, Any] | None:
+        """What the box makes of a limit that no control group can hold."""
+        able = self._able or abilities()
+        if not machine.disk.is_limited or "io" not in able.limits or able.storage:
+            return None
+        folders = (self._folder.checkpoints, cache_folder().absolute())
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+        return {"read": machine.disk.read, "write": machine.disk.write, "folders": [str(each) for each in folders]}
 
     async def _measure(self, nodes: Sequence[Node]) -> None:
         """What the network gives, before CPUs are limited: it is the network's turn to show what it can."""
@@ -170,12 +184,9 @@ class EmulatedSite:
         limits = {}
         for node in nodes:
             machine = node.planned.machine
-            asked = {
-                "cpus": _burst(machine),
-                "memory": machine.memory,
-                "disk_read": machine.disk.read,
-                "disk_write": machine.disk.write,
-            }
+            asked = {"cpus": _burst(machine), "memory": machine.memory}
+            if "io" not in able.limits:
+                asked |= {"disk_read": machine.disk.read, "disk_write": machine.disk.write}
             limits[node.name] = {"group": self._state.group(node.name), "device": device, **asked}
             node.monitor["group"] = self._state.group(node.name)
             if machine.credits is not None:

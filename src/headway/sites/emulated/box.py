@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 
 from headway.agent.agent import serve_socket
 from headway.host import control_groups, namespaces
-from headway.sites.emulated import delay, network
+from headway.sites.emulated import delay, network, storage
 from headway.sites.emulated.probe import TOOL_PATH
 
 MOST_FDS = 250  # the kernel passes at most 253 with one message
@@ -62,6 +62,7 @@ class Box:
         self._ports: dict[str, str] = {}
         self._delays: list[socket.socket] = []
         self._own_delay = 0.0
+        self._storages: dict[str, int] = {}
         self._groups: dict[str, control_groups.Group] = {}
 
     def serve(self) -> None:
@@ -91,7 +92,7 @@ class Box:
         return {"say": "opened"}
 
     def _do_hosts(self, fds: list[int], hosts: list[dict[str, Any]], netem: bool) -> dict[str, Any]:
-        """`hosts`: {name, number, rate, latency, log} of each; a host of the same name is made anew."""
+        """`hosts`: {name, number, rate, latency, disk, log} of each; a host of the same name is made anew."""
         for host in hosts:
             self._remove(host["name"])
         whistles = {}
@@ -105,6 +106,8 @@ class Box:
         self._ports.update({host["name"]: link.port for host, link in zip(hosts, links, strict=True)})
         batch("ip", network.plugged_in(links, self._fabric))
         batch("tc", network.plugged_in_shaping(links))
+        for host in hosts:
+            self._plug_in_disk(host)
         delayed = {self._pids[host["name"]]: host["latency"] for host in hosts if host["latency"] and not netem}
         if delayed:
             self._fork_delay(delayed)
@@ -177,6 +180,10 @@ class Box:
         os.close(whistle)
         batch("ip", network.inside(host["number"], self._fabric))
         batch("tc", network.inside_shaping(self._link(host, netem)))
+        if disk := _disk(host):
+            batch("ip", disk.inside())
+            batch("tc", disk.inside_shaping())
+            storage.mount(disk, TOOL_PATH)
         with socket.socket(fileno=stream) as connection:
             connection.setblocking(False)
             asyncio.run(serve_socket(connection))
@@ -198,13 +205,29 @@ class Box:
             delay.shorten(ours, self._own_delay)
         self._delays.append(ours)
 
+    def _plug_in_disk(self, host: dict[str, Any]) -> None:
+        """For a host whose disk is behind a link: the link, and a process that serves it."""
+        disk = _disk(host)
+        if disk is None:
+            return
+        batch("ip", disk.plugged_in(self._pids[host["name"]]))
+        batch("tc", disk.plugged_in_shaping())
+        listener = storage.listen(disk)
+        server = os.fork()
+        if server == 0:
+            with _ends_here(f"the disk of {host['name']}"):
+                _close_all_but({0, 1, 2, listener.fileno()})
+                storage.serve(listener, TOOL_PATH)
+        listener.close()
+        self._storages[host["name"]] = server
+
     def _remove(self, name: str) -> None:
         """A host that is to be made anew: its processes, and our end of its link."""
-        pid = self._pids.pop(name, None)
-        if pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            self._reap(pid)
+        for pid in (self._pids.pop(name, None), self._storages.pop(name, None)):
+            if pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                self._reap(pid)
         if port := self._ports.pop(name, None):
             with contextlib.suppress(OSError):  # it may have gone with its other end
                 batch("ip", [f"link del {port}"])
@@ -231,6 +254,13 @@ class Box:
         else:
             if self._state_file:
                 self._state_file.unlink(missing_ok=True)
+
+
+def _disk(host: dict[str, Any]) -> storage.StorageLink | None:
+    given = host["disk"]
+    if given is None:
+        return None
+    return storage.StorageLink(host["number"], given["read"], given["write"], tuple(given["folders"]))
 
 
 @contextlib.contextmanager

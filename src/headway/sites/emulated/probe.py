@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from headway.host import control_groups
+from headway.sites.emulated import storage
 from headway.sites.isolation import Isolation, choose, why_no_private_network
 
 LIMIT = 20.0
@@ -50,8 +51,15 @@ class Abilities:
     way: str = ""
     """By what the kernel sends packets to the queue."""
     limits: dict[str, str] = field(default_factory=dict)
-    """cpu, memory, io -> why they cannot be limited."""
+    """cpu, memory, io -> why control groups cannot limit them."""
+    storage: str | None = None
+    """The substitute for a limit of io: the disk behind a link."""
     groups_version: int = 0
+
+    @property
+    def disk(self) -> str | None:
+        """Why a disk cannot be limited, by neither means."""
+        return self.limits.get("io") and self.storage and f"{self.limits['io']}; and no link to it: {self.storage}"
 
     @property
     def latency(self) -> str | None:
@@ -97,6 +105,7 @@ def try_out(isolation: Isolation, is_root: bool) -> Abilities:
         queue=said.get("queue") or None,
         way=said.get("way", ""),
         limits={name: why for name, why in limits.items() if name != "freezer"},
+        storage=said.get("rate") or storage.problem(TOOL_PATH),
         groups_version=groups.version,
     )
 
