@@ -200,6 +200,10 @@ def test_without_a_controller_the_disk_is_behind_a_shaped_link(tmp_path: Path, m
             written = await found.run("worker0", f"dd if=/dev/zero of={mine} bs=1000k count=20 conv=fsync 2>&1")
             assert seconds_of(written) == pytest.approx(2.05, rel=0.15), written
             assert mine.stat().st_size == 20 * 1000 * 1024  # a file of this machine, for every other host to see
+            # As a checkpoint is written: whole under another name, then renamed.
+            steps = "mkdir .new && echo 1 > .new/a && sync .new/a && mv .new step-5 && cat step-5/a"
+            assert await found.run("worker0", f"cd {found.folder.checkpoints} && {steps}") == "1\n"
+            assert (found.folder.checkpoints / "step-5" / "a").read_text() == "1\n"
             theirs.write_bytes(bytes(40 * 1000 * 1024))
             read = await found.run("worker0", f"dd if={theirs} of=/dev/null bs=1000k 2>&1")
             assert seconds_of(read) == pytest.approx(2.05, rel=0.15), read

@@ -41,7 +41,7 @@ def of_layouts(samples: Samples) -> list[str]:
     [
         ("performance", "overhead", of_overhead, 2),
         ("performance", "accuracy", accuracy.table, 1),
-        ("emulated", "emulated", of_emulated, 1),
+        ("emulated", "emulated", of_emulated, 3),
         ("emulated", "layouts", of_layouts, 1),
     ],
 )
@@ -54,5 +54,5 @@ def test_every_table_in_the_documentation_comes_from_the_samples_that_it_names(
     for name in named:
         samples = [json.loads(line) for line in (ROOT / "benchmarks" / "results" / name).read_text().splitlines()]
         rows = [row for row in tables(samples) if row.startswith("| ")]
-        assert len(rows) > 2
+        assert len(rows) >= 2
         assert [row for row in rows if row not in text] == []

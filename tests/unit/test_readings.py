@@ -77,6 +77,13 @@ def test_an_emulated_host_is_its_control_group(tmp_path: Path) -> None:
     assert read.external == Traffic(5001, 51, 602, 8)
 
 
+def test_a_disk_behind_a_link_is_disk_and_not_network(tmp_path: Path) -> None:
+    (host(tmp_path) / "net/dev").write_text(f"{NET} disk0: 7000 7 0 0 0 0 0 0 800 8 0 0 0 0 0 0\n")
+    read = Readings(tmp_path).host()
+    assert (read.read_bytes, read.written_bytes) == (7000, 800)
+    assert read.external == Traffic(5001, 51, 602, 8)
+
+
 def test_a_process_with_an_odd_name(tmp_path: Path) -> None:
     (tmp_path / "42").mkdir()
     rest = "S 1 42 42 0 -1 4194304 9 0 0 0 150 50 0 0 20 0 7 0 100 1000000 33 18446744073709551615"

@@ -78,8 +78,8 @@ class EmulatedSite:
             "memory": any(node.machine.memory for node in nodes),
         }
         if able.limits.get("io") and any(node.machine.disk.is_limited for node in nodes):
-            how = Choice("site.disk", "behind a shaped link (sshfs)", able.limits["io"])
-            found.append(_unmet("disk", able.disk) if able.disk else how)
+            behind_link = Choice("site.disk", "behind a shaped link (sshfs)", able.limits["io"])
+            found.append(_unmet("disk", able.disk) if able.disk else behind_link)
         return found + [_unmet(name, why) for name, why in able.limits.items() if wanted.get(name)]
 
     # --- getting ------------------------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ def serve(listener: socket.socket, tool_path: str) -> NoReturn:
     while True:
         connection, _ = listener.accept()
         with connection:
-            subprocess.Popen([server], stdin=connection, stdout=connection)
+            subprocess.Popen([server], stdin=connection.fileno(), stdout=connection.fileno())
 
 
 def mount(link: StorageLink, tool_path: str) -> None:
