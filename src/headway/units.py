@@ -99,10 +99,19 @@ def format_rate(value: float | None) -> str:
 
 def format_bytes(value: float | None) -> str:
     """13098536 -> "13.1 MB"; None -> "-"."""
+    return _format_large(value, "B")
+
+
+def format_flops(value: float | None) -> str:
+    """8178000000 -> "8.18 GFLOP"; None -> "-"."""
+    return _format_large(value, "FLOP")
+
+
+def _format_large(value: float | None, unit: str) -> str:
     if value is None:
         return "-"
-    for unit in ("B", "kB", "MB", "GB"):
+    for prefix in ("", "k", "M", "G"):
         if abs(value) < ROUNDED_UP:
-            return f"{value:.0f} B" if unit == "B" else f"{value:.3g} {unit}"
+            return f"{value:.3g} {prefix}{unit}" if prefix else f"{value:.0f} {unit}"
         value /= 1000
-    return f"{value:.3g} TB"
+    return f"{value:.3g} T{unit}"

@@ -30,7 +30,9 @@ def assert_descended(found: Values, expected: Values) -> None:
 def examples(job: Job, name: str, batch: int) -> Batch:
     """Features and labels of a task's batch."""
     tasks, task = job.cluster.training_tasks(), Task.parse(name)
-    features, labels = Problem(job).load("train")
+    source = Problem(job).load("train")
+    assert isinstance(source, tuple), "in memory"
+    features, labels = source
     indices = index_batches(
         len(features),
         job.batch_size_of(task),

@@ -218,7 +218,9 @@ def batches_of(case: Case) -> Iterator[list[tuple[Any, Any]]]:
     from headway.engines.tensorflow.input import index_batches
 
     job = case.job()
-    features, labels = workloads.dataset("synthetic").load(job.workload.dataset, Path(), "train")
+    source = workloads.dataset("synthetic").load(job.workload.dataset, Path(), "train")
+    assert isinstance(source, tuple)
+    features, labels = source
     indices = [
         index_batches(len(features), job.batch_size_of(task), seed=job.seed, task_number=number, num_tasks=2)
         for number, task in enumerate(job.cluster.training_tasks())

@@ -67,7 +67,9 @@ def test_single_learns_and_gives_the_same_losses_again(tmp_path: Path) -> None:
 def check_model(path: Path, job: Any, accuracy: float) -> None:
     """A process that knows nothing of the training gets the recorded accuracy from the SavedModel."""
     serve = tf.saved_model.load(str(path)).signatures["serving_default"]
-    features, labels = workloads.dataset(job.workload.dataset.name).load(job.workload.dataset, Path(), "test")
+    source = workloads.load(job.workload.dataset, Path(), "test")
+    assert isinstance(source, tuple)
+    features, labels = source
     answer = serve(features=tf.constant(features))
     assert np.mean(answer["classes"].numpy() == labels) == pytest.approx(accuracy, abs=1e-4)
     np.testing.assert_array_equal(answer["outputs"].numpy().argmax(axis=1), answer["classes"].numpy())

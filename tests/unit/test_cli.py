@@ -33,16 +33,37 @@ def test_data_sets_are_listed_and_verified() -> None:
     listed = {one["name"]: one for one in json.loads(headway("data", "list", "-o", "json").stdout)}
     assert listed["mnist"]["here"]
     assert (listed["mnist"]["train"], listed["mnist"]["test"]) == (60_000, 10_000)
-    assert json.loads(headway("data", "verify", "-o", "json").stdout) == {"mnist": [], "synthetic": []}
+    assert listed["image_folder"]["here"] is None, "the user's own files"
+    verified = json.loads(headway("data", "verify", "mnist", "synthetic", "-o", "json").stdout)
+    assert verified == {"mnist": [], "synthetic": []}
+    assert "settings (size=2) are for one data set" in headway("data", "verify", "size=2").stderr
     unknown = headway("data", "fetch", "mnits")
     assert unknown.returncode == 3
     assert "did you mean 'mnist'?" in unknown.stderr
 
 
-def test_models_are_listed_with_their_parameters() -> None:
+def test_models_are_listed_with_their_parameters_and_their_work() -> None:
+    """Parameters and billions of multiplications for one example, as they are published or counted by hand."""
+    expected = {
+        "alexnet": (61_100_840, 0.714),
+        "autoencoder": (314_584, 2 * 784 * 200 / 1e9),
+        "inception_resnet_v1": (22_742_808, None),
+        "inception_v3": (23_817_352, 5.7),
+        "linear": (2, 1 / 1e9),
+        "mnist_cnn": (3_274_634, (784 * 25 * 32 + 196 * 25 * 32 * 64 + 3136 * 1024 + 1024 * 10) / 1e9),
+        "resnet": (658_586, 0.09717),
+        "resnet50": (25_557_032, 4.1),
+        "softmax": (7_850, 7840 / 1e9),
+        "spatial_transformer": (832_396, None),
+        "vgg16": (138_357_544, 15.5),
+    }
     found = {one["name"]: one for one in json.loads(headway("models", "-o", "json").stdout)}
-    assert (found["mnist_cnn"]["parameters"], found["softmax"]["parameters"]) == (3_274_634, 7_850)
-    assert found["mnist_cnn"]["bytes"] == 4 * 3_274_634
+    assert found.keys() == expected.keys()
+    for name, (parameters, giga_products) in expected.items():
+        assert (found[name]["parameters"], found[name]["bytes"]) == (parameters, 4 * parameters), name
+        if giga_products is not None:
+            assert found[name]["flops"] == pytest.approx(2e9 * giga_products, rel=0.01), name
+    assert "138,357,544  553 MB  30.9 GFLOP  224x224x3 -> 1000" in headway("models").stdout
 
 
 def test_the_doctor_looks_at_what_a_run_needs() -> None:

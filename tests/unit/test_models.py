@@ -4,24 +4,50 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
+from modelling import IMAGES, NUMBERS, PHOTO_MODELS, examples, graph, mean_loss, num_parameters, session
 from pydantic import ValidationError
 
 from headway import workloads
 from headway.workloads import layers
-from headway.workloads.base import Arrays, DataInfo, ForwardPass, Model
-from headway.workloads.datasets import synthetic
-from headway.workloads.models import linear, mnist_cnn, softmax
+from headway.workloads.base import DataInfo, ForwardPass, Model
+from headway.workloads.models import linear, mnist_cnn, resnet, softmax
 
-IMAGES = DataInfo(shape=(28, 28, 1), classes=10, num_train=100, num_test=10)
-NUMBERS = DataInfo(shape=(1,), classes=None, num_train=100, num_test=10)
-LEARNING_RATES = {"linear": 0.2, "softmax": 0.05}  # of Adam; 0.001 for others
+
+@dataclass(frozen=True)
+class Case:
+    """A model with settings that make it quick or special, and rates at which it learns from 32 examples."""
+
+    name: str
+    settings: dict[str, Any]
+    adam: float = 0.001
+    sgd: float = 0.01
+
+    @property
+    def model(self) -> Model:
+        return workloads.model(self.name)
+
+    @property
+    def data(self) -> DataInfo:
+        return NUMBERS if self.name == "linear" else IMAGES
+
+
+CASES = {
+    "linear": Case("linear", {}, adam=0.2),
+    "softmax": Case("softmax", {"init": "normal"}, adam=0.05),
+    "mnist_cnn": Case("mnist_cnn", {"batch_norm": True}),
+    "autoencoder": Case("autoencoder", {}, adam=0.003, sgd=0.001),
+    "autoencoder-gaussian": Case("autoencoder", {"kind": "gaussian"}, adam=0.003, sgd=0.001),
+    "autoencoder-masking": Case("autoencoder", {"kind": "masking", "hidden": [100]}, adam=0.003, sgd=0.001),
+    "autoencoder-variational": Case("autoencoder", {"kind": "variational", "hidden": "large"}, adam=0.003, sgd=0.001),
+    "spatial_transformer": Case("spatial_transformer", {}),
+    "spatial_transformer-large": Case("spatial_transformer", {"size": "large"}),
+    "resnet": Case("resnet", {"depth": 8}, adam=0.01),
+}
 
 
 @pytest.fixture(params=workloads.model_names())
@@ -29,57 +55,20 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture
-def model(name: str) -> Model:
-    return workloads.model(name)
-
-
-def suitable(model: Model) -> DataInfo:
-    """Images or numbers, whichever the model accepts."""
-    try:
-        model.check(model.Settings.model_validate({}), IMAGES)
-    except ValueError:
-        return NUMBERS
-    return IMAGES
-
-
-def examples(data: DataInfo, num_examples: int = 32) -> Arrays:
-    settings = synthetic.Settings(shape=list(data.shape), classes=data.classes, size=num_examples, noise=0.1)
-    return synthetic.load(settings, Path(), "train")
-
-
-@contextmanager
-def graph(seed: int = 1) -> Iterator[Any]:
-    """TensorFlow 1's API, in a graph of its own."""
-    import tensorflow as tf
-
-    with tf.Graph().as_default():
-        tf.compat.v1.set_random_seed(seed)
-        yield tf.compat.v1
-
-
-def session(v1: Any) -> Any:
-    opened = v1.Session(config=v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1))
-    opened.run(v1.global_variables_initializer())
-    return opened
-
-
-def mean_loss(v1: Any, model: Model, data: DataInfo, arrays: Arrays, run: ForwardPass, **settings: Any) -> Any:
-    features, labels = (v1.constant(array) for array in arrays)
-    outputs = model.build(features, model.Settings.model_validate(settings), data, run)
-    return v1.reduce_mean(model.loss(outputs, labels))
-
-
-def num_parameters(model: Model, data: DataInfo) -> int:
-    with graph() as v1:
-        mean_loss(v1, model, data, examples(data), ForwardPass(training=True))
-        return sum(variable.shape.num_elements() for variable in v1.trainable_variables())
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]
 
 
 # Every model
 
 
-def test_default_settings_are_valid_and_carry_the_name(name: str, model: Model) -> None:
+def test_there_is_a_case_for_every_model() -> None:
+    assert {case.name for case in CASES.values()} | set(PHOTO_MODELS) == set(workloads.model_names())
+
+
+def test_default_settings_are_valid_and_carry_the_name(name: str) -> None:
+    model = workloads.model(name)
     settings = model.Settings.model_validate({"name": name})
     assert settings.name == name
     assert model.Settings.model_validate(settings.model_dump(mode="json")) == settings
@@ -89,6 +78,11 @@ def test_default_settings_are_valid_and_carry_the_name(name: str, model: Model) 
         model.Settings.model_validate({"no_such_setting": 1})
 
 
+def test_it_can_learn_its_typical_data(name: str) -> None:
+    model = workloads.model(name)
+    model.check(model.Settings.model_validate({}), model.TYPICAL)
+
+
 def test_model_files_are_imported_without_tensorflow() -> None:
     code = "import sys; from headway import workloads\n"
     code += "for name in workloads.model_names(): workloads.model(name).Settings()\n"
@@ -96,27 +90,26 @@ def test_model_files_are_imported_without_tensorflow() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_losses_are_one_per_example_and_correct_is_0_or_1(model: Model) -> None:
-    data = suitable(model)
+def test_losses_are_one_per_example_and_correct_is_0_or_1(case: Case) -> None:
+    model, data = case.model, case.data
     with graph() as v1:
         features, labels = (v1.constant(array) for array in examples(data, 7))
-        settings = model.Settings.model_validate({})
+        settings = model.Settings.model_validate(case.settings)
         outputs = model.build(features, settings, data, ForwardPass(training=False))
-        losses, correct = model.loss(outputs, labels), model.correct(outputs, labels)
+        losses = model.loss(outputs, labels)
         with session(v1) as opened:
             values = opened.run(losses)
             assert values.shape == (7,)
             assert values.dtype == np.float32
-            assert (correct is None) == (data.classes is None)
-            if correct is not None:
-                assert opened.run(correct).shape == (7,)
-                assert set(opened.run(correct).tolist()) <= {0.0, 1.0}
+            if model.correct is not None:
+                correct = opened.run(model.correct(outputs, labels))
+                assert correct.shape == (7,)
+                assert set(correct.tolist()) <= {0.0, 1.0}
 
 
-def test_every_trainable_variable_has_a_gradient(model: Model) -> None:
-    data = suitable(model)
+def test_every_trainable_variable_has_a_gradient(case: Case) -> None:
     with graph() as v1:
-        loss = mean_loss(v1, model, data, examples(data), ForwardPass(training=True))
+        loss = mean_loss(v1, case.model, case.data, examples(case.data), ForwardPass(training=True), **case.settings)
         variables = v1.trainable_variables()
         gradients = v1.gradients(loss, variables)
         assert None not in gradients
@@ -125,11 +118,10 @@ def test_every_trainable_variable_has_a_gradient(model: Model) -> None:
                 assert np.abs(gradient).max() > 0, variable.name
 
 
-def test_it_overfits_32_examples(name: str, model: Model) -> None:
-    data = suitable(model)
+def test_it_overfits_32_examples(case: Case) -> None:
     with graph() as v1:
-        loss = mean_loss(v1, model, data, examples(data), ForwardPass(training=True))
-        step = v1.train.AdamOptimizer(LEARNING_RATES.get(name, 0.001)).minimize(loss)
+        loss = mean_loss(v1, case.model, case.data, examples(case.data), ForwardPass(training=True), **case.settings)
+        step = v1.train.AdamOptimizer(case.adam).minimize(loss)
         with session(v1) as opened:
             first = opened.run(loss)
             for _ in range(40):
@@ -137,14 +129,12 @@ def test_it_overfits_32_examples(name: str, model: Model) -> None:
             assert opened.run(loss) < 0.1 * first
 
 
-def test_the_same_seed_gives_the_same_losses_and_another_seed_others(name: str, model: Model) -> None:
-    data = suitable(model)
-    settings = {"init": "normal"} if name == "softmax" else {}  # zeros are the same from any seed
-
+def test_the_same_seed_gives_the_same_losses_and_another_seed_others(case: Case) -> None:
     def losses(seed: int) -> list[float]:
         with graph(seed) as v1:
-            loss = mean_loss(v1, model, data, examples(data), ForwardPass(training=True), **settings)
-            step = v1.train.GradientDescentOptimizer(0.01).minimize(loss)
+            run = ForwardPass(training=True)
+            loss = mean_loss(v1, case.model, case.data, examples(case.data), run, **case.settings)
+            step = v1.train.GradientDescentOptimizer(case.sgd).minimize(loss)
             with session(v1) as opened:
                 return [float(opened.run([loss, step])[0]) for _ in range(3)]
 
@@ -152,25 +142,27 @@ def test_the_same_seed_gives_the_same_losses_and_another_seed_others(name: str, 
     assert losses(1) != losses(2)
 
 
-def test_a_second_building_for_evaluation_shares_the_variables(model: Model) -> None:
-    data = suitable(model)
+def test_a_second_building_for_evaluation_shares_the_variables(case: Case) -> None:
+    def build(run: ForwardPass) -> None:
+        mean_loss(v1, case.model, case.data, examples(case.data), run, **case.settings)
+
     with graph() as v1:
         first = ForwardPass(training=True)
-        mean_loss(v1, model, data, examples(data), first)
+        build(first)
         variables = v1.global_variables()
-        mean_loss(v1, model, data, examples(data), ForwardPass(training=False))
-        mean_loss(v1, model, data, examples(data), ForwardPass(training=False, variables=first.variables))
+        build(ForwardPass(training=False))
+        build(ForwardPass(training=False, variables=first.variables))
         assert v1.global_variables() == variables
         assert {f"{name}:0" for name in first.variables} == {variable.name for variable in variables}
 
 
-def test_it_trains_in_a_tf_function_from_the_same_start(name: str, model: Model) -> None:
+def test_it_trains_in_a_tf_function_from_the_same_start(case: Case) -> None:
     """The second user of the same model function: a tf.function."""
     import tensorflow as tf
 
-    data = suitable(model)
+    model, data = case.model, case.data
     arrays = examples(data)
-    settings = model.Settings.model_validate({"batch_norm": True} if name == "mnist_cnn" else {})
+    settings = model.Settings.model_validate(case.settings)
     with graph() as v1:
         in_graph = ForwardPass(training=False)
         model.build(v1.constant(arrays[0]), settings, data, in_graph)
@@ -192,7 +184,7 @@ def test_it_trains_in_a_tf_function_from_the_same_start(name: str, model: Model)
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(model.loss(model.build(features, settings, data, run), labels))
         for variable, gradient in zip(trainable, tape.gradient(loss, trainable), strict=True):
-            variable.assign_sub(0.01 * gradient)
+            variable.assign_sub(case.sgd * gradient)
         for average, value, momentum in run.averages:
             first.variables[average].assign_sub((1 - momentum) * (first.variables[average] - value))
         return loss
@@ -207,9 +199,27 @@ def test_it_trains_in_a_tf_function_from_the_same_start(name: str, model: Model)
 
 
 def test_parameter_counts_are_those_of_the_evaluations() -> None:
-    assert num_parameters(workloads.model("linear"), NUMBERS) == 2
-    assert num_parameters(workloads.model("softmax"), IMAGES) == 7_850
-    assert num_parameters(workloads.model("mnist_cnn"), IMAGES) == 3_274_634
+    assert num_parameters("linear") == 2
+    assert num_parameters("softmax") == 7_850
+    assert num_parameters("mnist_cnn") == 3_274_634
+    # He 2015: 0.27, 0.46, 0.66 and 0.85 million
+    counts = [num_parameters("resnet", depth=depth) for depth in (20, 32, 44, 56)]
+    assert counts == [269_722, 464_154, 658_586, 853_018]
+    # the smallest by hand: 3x3 filters with scale and offset of each, and the last layer
+    layers = [(3, 16), (16, 16), (16, 16), (16, 32), (32, 32), (32, 64), (64, 64)]
+    expected = sum(9 * before * after + 2 * after for before, after in layers) + 64 * 10 + 10
+    assert num_parameters("resnet", depth=8) == expected
+
+
+def test_a_residual_network_has_6n_plus_2_layers() -> None:
+    for depth in (2, 18, 43, -4):
+        with pytest.raises(ValidationError, match=r"6n \+ 2 layers"):
+            resnet.Settings(depth=depth)
+
+
+def test_where_nothing_is_right_or_wrong_there_is_no_accuracy() -> None:
+    without = {name for name in workloads.model_names() if workloads.model(name).correct is None}
+    assert without == {"autoencoder", "linear"}
 
 
 def test_data_that_a_model_cannot_learn_is_refused_with_the_reason() -> None:

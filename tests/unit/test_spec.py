@@ -107,6 +107,10 @@ def test_a_mistake_names_the_setting_the_value_and_what_is_allowed(changes: dict
         ({"model": "linear"}, ["workload", "linear needs"]),
         ({"batch_size": 10**9}, ["batch_size: 1000000000", "examples"]),
         ({"stop": {"accuracy": 0.9}}, ["stop.accuracy needs evaluate.every"]),
+        ({"model": "autoencoder", "stop": {"accuracy": 0.9}}, ["model autoencoder has a loss, but no accuracy"]),
+        ({"model": {"name": "autoencoder", "hidden": []}}, ["workload.model.hidden"]),
+        ({"model": {"name": "resnet", "depth": 18}}, ["workload.model.depth", "6n + 2 layers"]),
+        ({"model": "vgg16"}, ["model vgg16 needs images of at least 32x32 pixels"]),
         ({"optimizer": "adamm"}, ["workload.optimizer.name", "did you mean 'adam'?"]),
     ],
 )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.units import bytes_per_second, format_bytes, format_rate, format_seconds, num_bytes, seconds
+from headway.units import bytes_per_second, format_bytes, format_flops, format_rate, format_seconds, num_bytes, seconds
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,4 @@ def test_rates_are_told_in_bits(value: float | None, text: str) -> None:
 
 def test_what_rounds_up_to_the_next_unit_is_told_in_it() -> None:
     assert format_bytes(999_700) == "1 MB"
+    assert [format_flops(value) for value in (6, 27.7e6, 8.18e9, None)] == ["6 FLOP", "27.7 MFLOP", "8.18 GFLOP", "-"]

@@ -1,4 +1,4 @@
-"""Commands about what is here: doctor, data, models, machines, schema, clean."""
+"""Commands about what is here: doctor, models, machines, schema, clean."""
 
 from __future__ import annotations
 
@@ -8,21 +8,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from headway.cli.output import Format, Output, print_json, print_table
-from headway.errors import DataError, HeadwayError, NotFound
+from headway.errors import HeadwayError
 
-data_app = typer.Typer(help="Data sets: list, fetch, verify.", no_args_is_help=True, rich_markup_mode=None)
-Names = Annotated[list[str] | None, typer.Argument(help="Data sets. [default: all]", show_default=False)]
 MODELS_LIMIT = 120.0
 
 
 def add_to(app: typer.Typer) -> None:
     app.command()(doctor)
-    app.add_typer(data_app, name="data")
     app.command()(models)
     app.command()(machines)
     app.command()(schema)
@@ -45,134 +42,28 @@ def doctor(output: Output = Format.text) -> None:
         raise typer.Exit(1)
 
 
-@data_app.command("list")
-def data_list(output: Output = Format.text) -> None:
-    """Every data set, and whether it is on this machine."""
-    from headway import workloads
-
-    rows: list[dict[str, Any]] = []
-    for name in workloads.dataset_names():
-        dataset = workloads.dataset(name)
-        settings = dataset.Settings.model_validate({"name": name})
-        info = dataset.describe(settings)
-        problems = dataset.verify(settings, workloads.cache_folder())
-        rows.append(
-            {
-                "name": name,
-                "train": info.num_train,
-                "test": info.num_test,
-                "shape": list(info.shape),
-                "classes": info.classes,
-                "here": not problems,
-                "summary": dataset.SUMMARY,
-            }
-        )
-    if output is Format.json:
-        print_json(rows)
-        return
-    print_table(
-        ["data set", "train", "test", "shape", "classes", "here", ""],
-        [
-            [
-                row["name"],
-                f"{row['train']:,}",
-                f"{row['test']:,}",
-                "x".join(map(str, row["shape"])),
-                row["classes"],
-                "yes" if row["here"] else "no",
-                row["summary"],
-            ]
-            for row in rows
-        ],
-        right=["train", "test", "classes"],
-    )
-
-
-@data_app.command("fetch")
-def data_fetch(names: Names = None) -> None:
-    """Bring data sets to this machine, verified; what is here and whole is kept."""
-    from headway import workloads
-
-    for name in _known(names):
-        dataset = workloads.dataset(name)
-        with _progress() as progress:
-            dataset.fetch(dataset.Settings.model_validate({"name": name}), workloads.cache_folder(), progress)
-        print(f"{name}: here, verified")
-
-
-@data_app.command("verify")
-def data_verify(names: Names = None, output: Output = Format.text) -> None:
-    """Check the data sets on this machine against their checksums."""
-    from headway import workloads
-
-    found: dict[str, list[str]] = {}
-    for name in _known(names):
-        dataset = workloads.dataset(name)
-        found[name] = dataset.verify(dataset.Settings.model_validate({"name": name}), workloads.cache_folder())
-    if output is Format.json:
-        print_json(found)
-    else:
-        for name, problems in found.items():
-            print(f"{name}: {'all is well' if not problems else '; '.join(problems)}")
-    if any(found.values()):
-        raise DataError("some data is missing or damaged: `headway data fetch` mends it")
-
-
-def _known(names: list[str] | None) -> list[str]:
-    from headway import workloads
-
-    for name in names or []:
-        try:
-            workloads.dataset(name)
-        except ValueError as error:
-            raise NotFound(f"{name}: {error}") from None
-    return names or workloads.dataset_names()
-
-
-class _progress:
-    """Shows downloads: a bar on a terminal, a line every few megabytes elsewhere."""
-
-    def __enter__(self) -> Any:
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
-
-        self._bar = Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), transient=True)
-        self._tasks: dict[str, Any] = {}
-        self._bar.start()
-
-        def show(what: str, done: int, total: int | None) -> None:
-            if what not in self._tasks:
-                self._tasks[what] = self._bar.add_task(what, total=total)
-                if not self._bar.console.is_terminal:
-                    print(f"fetching {what} ...", flush=True)
-            self._bar.update(self._tasks[what], completed=done, total=total)
-
-        return show
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-
 def models(output: Output = Format.text) -> None:
-    """Every model, with its parameters."""
-    from headway.units import format_bytes
+    """Every model, with its parameters and the work that one example takes (a training step: three times that)."""
+    from headway.units import format_bytes, format_flops
 
     found = _described_models()
     if output is Format.json:
         print_json(found)
         return
     print_table(
-        ["model", "parameters", "bytes", "for", ""],
+        ["model", "parameters", "bytes", "work", "for", ""],
         [
             [
                 one["name"],
                 f"{one['parameters']:,}",
                 format_bytes(one["bytes"]),
+                format_flops(one["flops"]),
                 f"{'x'.join(map(str, one['shape']))} -> {one['classes'] or 'a number'}",
                 one["summary"],
             ]
             for one in found
         ],
-        right=["parameters", "bytes"],
+        right=["parameters", "bytes", "work"],
     )
 
 
@@ -180,8 +71,9 @@ def _described_models() -> list[dict[str, Any]]:
     """Counting parameters needs TensorFlow: in a process of its own, and cached until a model file changes."""
     from headway import workloads
 
-    sources = hashlib.sha256(Path(workloads.__file__).read_bytes())
-    for path in sorted(Path(workloads.__file__).parent.glob("**/*.py")):
+    folder = Path(workloads.__file__).parent
+    sources = hashlib.sha256((folder.parent / "engines/tensorflow/describe.py").read_bytes())
+    for path in sorted(folder.glob("**/*.py")):
         sources.update(path.read_bytes())
     cached = workloads.cache_folder() / f"models-{sources.hexdigest()[:16]}.json"
     if cached.exists():

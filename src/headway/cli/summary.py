@@ -86,6 +86,8 @@ def summary_lines(figures: dict[str, Any], run: Run) -> list[tuple[str, str]]:
     lines += node_lines(figures)
     if figures["rollbacks"]:
         lines.append(("rollbacks", f"{figures['rollbacks']}, {figures['steps_lost']} steps lost"))
+    if figures["bad_records"]:
+        lines.append(("bad records", f"{figures['bad_records']:,} skipped (headway query: events of kind bad_record)"))
     if run.folder.model.is_dir():
         lines.append(("model", shown_path(str(run.folder.model))))
     lines.append(("run folder", shown_path(figures["path"])))

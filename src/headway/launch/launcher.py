@@ -85,7 +85,7 @@ class Launcher:
         try:
             self._set_state("preparing")
             dataset = self.job.workload.dataset
-            workloads.dataset(dataset.name).fetch(dataset, workloads.cache_folder(), self._watcher.fetching)
+            workloads.fetch(dataset, workloads.cache_folder(), self._watcher.fetching)
             self.supervisor = Supervisor(self.job, history(self.folder, self.job))
             self._status = Status(self.folder.name, self._facts, self.supervisor, self._nodes)
             end = asyncio.run(self._supervise())

@@ -11,6 +11,7 @@ from headway.spec.cluster import Task
 Phase = Literal["waiting", "starting", "ready", "training", "done", "ended", "given up"]
 RUNNING: tuple[Phase, ...] = ("starting", "ready", "training", "done")
 BUSY = ("evaluating", "saving", "exporting")
+ASIDES = ("bad_record",)  # said by a thread of its own, whatever the task is busy with
 
 
 @dataclass
@@ -80,7 +81,8 @@ class TaskState:
     def hear(self, said: dict[str, Any], now: float) -> None:
         """What its words tell of the task itself."""
         self.progress_at = self.alive_at = now
-        self.busy = said["kind"] if said["kind"] in BUSY else None
+        if said["kind"] not in ASIDES:
+            self.busy = said["kind"] if said["kind"] in BUSY else None
         if said["kind"] == "step":
             self.own_steps = said["own_step"]
             self.step, self.loss = said["step"], said.get("loss")

@@ -67,6 +67,9 @@ TRAINING_SECONDS = """
 select sum(seconds) from (select max(t) - min(t - seconds) as seconds from steps group by launch)
 """
 IS_LAST_WORD = "kind = 'finished' and t >= coalesce((select max(t) from steps), 0)"
+BAD_RECORDS = """
+select count(distinct (data->>'$.file') || ' ' || (data->>'$.offset')) from events where kind = 'bad_record'
+"""
 STALENESS = """
 with gradients as (select unnest(staleness) as s from steps)
 select count(s), avg(s), median(s), quantile_disc(s, 0.95), max(s) from gradients
@@ -125,6 +128,7 @@ def summarize(run: Run) -> dict[str, Any]:
                 connection,
                 "select coalesce(sum((data->>'$.steps_lost')::bigint), 0) from events where kind = 'rollback'",
             )[0],
+            "bad_records": _one(connection, BAD_RECORDS)[0],
             "created": facts.get("created"),
             "path": str(run.path),
         }

@@ -143,8 +143,8 @@ class Workload(Strict):
         data = workloads.dataset(self.dataset.name).describe(self.dataset)
         workloads.model(self.model.name).check(self.model, data)
         if self.stop.accuracy is not None:
-            if data.classes is None:
-                raise ValueError(f"stop.accuracy: {self.dataset.name} has no classes, so no accuracy")
+            if workloads.model(self.model.name).correct is None:
+                raise ValueError(f"stop.accuracy: model {self.model.name} has a loss, but no accuracy")
             if self.evaluate.every is None:
                 raise ValueError("stop.accuracy needs evaluate.every: accuracy is known only at evaluations")
         if self.batch_size > data.num_train:

@@ -13,18 +13,47 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import cast
 
-from headway.workloads.base import DataInfo, Dataset, Model
+from pydantic import ValidationError
 
-__all__ = ["DataInfo", "Dataset", "Model", "cache_folder", "dataset", "dataset_names", "model", "model_names"]
+from headway.workloads.base import Arrays, DataInfo, Dataset, Model, Progress, RealData, Settings, Split
+from headway.workloads.records import Records
+from headway.workloads.sizing import made_up, sized
+
+__all__ = [
+    "DataInfo",
+    "Dataset",
+    "Model",
+    "cache_folder",
+    "dataset",
+    "dataset_names",
+    "default_settings",
+    "fetch",
+    "load",
+    "model",
+    "model_names",
+]
 
 MODELS = {
+    "alexnet": "headway.workloads.models.alexnet",
+    "autoencoder": "headway.workloads.models.autoencoder",
+    "inception_resnet_v1": "headway.workloads.models.inception_resnet_v1",
+    "inception_v3": "headway.workloads.models.inception_v3",
     "linear": "headway.workloads.models.linear",
-    "softmax": "headway.workloads.models.softmax",
     "mnist_cnn": "headway.workloads.models.mnist_cnn",
+    "resnet": "headway.workloads.models.resnet",
+    "resnet50": "headway.workloads.models.resnet50",
+    "softmax": "headway.workloads.models.softmax",
+    "spatial_transformer": "headway.workloads.models.spatial_transformer",
+    "vgg16": "headway.workloads.models.vgg16",
 }
 DATASETS = {
+    "cifar10": "headway.workloads.datasets.cifar10",
+    "fashion_mnist": "headway.workloads.datasets.fashion_mnist",
+    "image_folder": "headway.workloads.datasets.image_folder",
+    "imagenet": "headway.workloads.datasets.imagenet",
     "mnist": "headway.workloads.datasets.mnist",
     "synthetic": "headway.workloads.datasets.synthetic",
+    "tfrecords": "headway.workloads.datasets.tfrecords",
 }
 
 
@@ -60,6 +89,31 @@ def model(name: str) -> Model:
 def dataset(name: str) -> Dataset:
     """The data-set file of that name; ValueError with the nearest name when there is none."""
     return cast(Dataset, _module("datasets", name))
+
+
+def default_settings(name: str) -> Settings | None:
+    """Of a data set that can be had by its name alone; None where a user must say which files are meant."""
+    try:
+        return dataset(name).Settings.model_validate({"name": name})
+    except ValidationError:
+        return None
+
+
+def fetch(settings: Settings, cache: Path, progress: Progress) -> None:
+    """Makes sure that what these settings ask for can be loaded; DataError when it cannot be had."""
+    if not (isinstance(settings, RealData) and settings.synthetic):
+        dataset(settings.name).fetch(settings, cache, progress)
+
+
+def load(settings: Settings, cache: Path, split: Split) -> Arrays | Records:
+    """One split of a data set, as the settings ask for it. Where `describe` counts more training examples than there
+    are here, reading begins again at the first."""
+    if not isinstance(settings, RealData):
+        return dataset(settings.name).load(settings, cache, split)
+    if settings.synthetic:
+        return made_up(dataset(settings.name).describe(settings), split)
+    source = dataset(settings.name).load(settings, cache, split)
+    return sized(source, settings.size) if split == "train" else source
 
 
 def cache_folder() -> Path:

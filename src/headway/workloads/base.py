@@ -3,10 +3,13 @@ validate settings and `headway data` works on a machine without TensorFlow.
 
 A model file (see models/mnist_cnn.py) has
     Settings                              its settings, a pydantic model with a `name`
+    TYPICAL                               DataInfo of the data that `headway models` describes it for
     check(settings, data)                 raises ValueError when it cannot learn this data
     build(features, settings, data, run)  float32 features -> outputs; variables through `layers` (get_variable)
     loss(outputs, labels)                 one loss per example
-    correct(outputs, labels)              1.0 where an example is right; None where accuracy has no meaning
+    correct(outputs, labels)              1.0 where an example is right; `correct = None` where accuracy has no meaning
+Outputs are the model's answer, a tensor. Where the loss needs more (an autoencoder's target is its input) they are a
+NamedTuple of tensors, the answer first.
 
 A data-set file (see datasets/mnist.py) has
     Settings                              its settings, a pydantic model with a `name`
@@ -14,7 +17,10 @@ A data-set file (see datasets/mnist.py) has
     describe(settings)                    DataInfo, without reading the data
     fetch(settings, cache, progress)      makes sure the data is in the cache; DataError when it cannot be had
     verify(settings, cache)               the problems of what is in the cache, as text; [] when all is well
-    load(settings, cache, split)          (features, labels) as NumPy arrays
+    load(settings, cache, split)          (features, labels) as NumPy arrays; or, of what is too large for memory,
+                                          Records (records.py): where the bytes of each example are
+Settings of data that comes from files derive from RealData: `workloads.load` then gives the asked share or multiple of
+what the data set's own `load` does, or made-up data in its place.
 """
 
 from __future__ import annotations
@@ -25,7 +31,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
+
+from headway.workloads.records import Records
 
 Split = Literal["train", "test"]
 Arrays = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
@@ -42,6 +50,21 @@ class Settings(BaseModel):
     """Which one it is."""
 
 
+class RealData(Settings):
+    """What every data set that comes from files can be asked."""
+
+    size: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Of the training set: 0.1 is a tenth of it, drawn at random and always the same; 3 is every example three times in
+    an epoch, each time with an augmentation of its own."""
+    synthetic: bool = False
+    """Made-up examples of the same shape, number and classes, from memory: what a run then gains is the price of
+    reading."""
+
+    def sized(self, num_examples: int) -> int:
+        """Training examples in an epoch, of a data set that has this many."""
+        return max(1, round(self.size * num_examples))
+
+
 @dataclass(frozen=True)
 class DataInfo:
     """What a model needs to know of the data it learns."""
@@ -54,6 +77,8 @@ class DataInfo:
     num_test: int
     scale: float = 1.0
     """Stored features are cast to float32 and multiplied by this (1/255 for bytes)."""
+    dtype: str = "float32"
+    """NumPy's name for the type of stored features (uint8 for images)."""
 
 
 class Average(NamedTuple):
@@ -89,11 +114,12 @@ class Model(Protocol):
     """A model file, as a type."""
 
     Settings: type[Settings]
+    TYPICAL: DataInfo
+    correct: Callable[[Any, Any], Any] | None
 
     def check(self, settings: Any, data: DataInfo) -> None: ...
     def build(self, features: Any, settings: Any, data: DataInfo, run: ForwardPass) -> Any: ...
     def loss(self, outputs: Any, labels: Any) -> Any: ...
-    def correct(self, outputs: Any, labels: Any) -> Any | None: ...
 
 
 class Dataset(Protocol):
@@ -105,4 +131,4 @@ class Dataset(Protocol):
     def describe(self, settings: Any) -> DataInfo: ...
     def fetch(self, settings: Any, cache: Path, progress: Progress) -> None: ...
     def verify(self, settings: Any, cache: Path) -> list[str]: ...
-    def load(self, settings: Any, cache: Path, split: Split) -> Arrays: ...
+    def load(self, settings: Any, cache: Path, split: Split) -> Arrays | Records: ...

@@ -22,8 +22,11 @@ from headway.workloads.base import Average, ForwardPass
 
 Tensor = Any
 Seed = tuple[int, int]
+Size = int | tuple[int, int]
+"""Of a filter: both sides, or height and width."""
 Initializer = Callable[[Sequence[int], Seed], Tensor]
 """(shape, seed) -> initial value."""
+EPSILON = 1.001e-5  # what batch normalisation adds to each variance: the least that the fused kernel takes
 
 
 @contextmanager
@@ -80,23 +83,48 @@ def conv2d(
     x: Tensor,
     filters: int,
     *,
-    size: int,
+    size: Size,
     stride: int = 1,
     padding: str = "SAME",
     use_bias: bool = True,
+    weights: Callable[[Sequence[int]], Initializer] | None = None,
 ) -> Tensor:
-    """`filters` square filters over (batch, height, width, channels)."""
+    """`filters` filters over (batch, height, width, channels). Without an initializer: Glorot uniform weights."""
     import tensorflow as tf
 
     with layer(run, name):
-        shape = [size, size, int(x.shape[-1]), filters]
-        weights = variable(run, "weights", shape, glorot_uniform(shape))
-        x = tf.nn.conv2d(x, tf.convert_to_tensor(weights), strides=stride, padding=padding)
+        height, width = (size, size) if isinstance(size, int) else size
+        shape = [height, width, int(x.shape[-1]), filters]
+        kernel = variable(run, "weights", shape, (weights or glorot_uniform)(shape))
+        x = tf.nn.conv2d(x, tf.convert_to_tensor(kernel), strides=stride, padding=padding)
         return tf.nn.bias_add(x, variable(run, "bias", [filters], zeros)) if use_bias else x
 
 
-def batch_norm(run: ForwardPass, name: str, x: Tensor, momentum: float = 0.99, epsilon: float = 1.001e-5) -> Tensor:
-    """Each channel with mean 0 and variance 1, then scaled and shifted by learned numbers.
+def conv_norm(
+    run: ForwardPass,
+    name: str,
+    x: Tensor,
+    filters: int,
+    *,
+    size: Size,
+    stride: int = 1,
+    padding: str = "SAME",
+    use_scale: bool = True,
+    epsilon: float = EPSILON,
+) -> Tensor:
+    """A convolution and its batch normalisation, which would take any bias away again: there is none."""
+    with layer(run, name):
+        x = conv2d(
+            run, "conv", x, filters, size=size, stride=stride, padding=padding, use_bias=False, weights=he_normal
+        )
+        return batch_norm(run, "norm", x, epsilon=epsilon, use_scale=use_scale)
+
+
+def batch_norm(
+    run: ForwardPass, name: str, x: Tensor, momentum: float = 0.99, epsilon: float = EPSILON, use_scale: bool = True
+) -> Tensor:
+    """Each channel with mean 0 and variance 1, then scaled (unless the next layer can do that) and shifted by learned
+    numbers.
 
     Training uses the batch's own statistics and adds them to `run.averages`; otherwise the moving averages are used.
     The moving variance is the unbiased one (divided by n - 1), as elsewhere.
@@ -105,7 +133,7 @@ def batch_norm(run: ForwardPass, name: str, x: Tensor, momentum: float = 0.99, e
 
     channels = int(x.shape[-1])
     with layer(run, name):
-        scale = tf.convert_to_tensor(variable(run, "scale", [channels], ones))
+        scale = tf.convert_to_tensor(variable(run, "scale", [channels], ones)) if use_scale else tf.ones([channels])
         offset = tf.convert_to_tensor(variable(run, "offset", [channels], zeros))
         mean = variable(run, "moving_mean", [channels], zeros, trainable=False)
         variance = variable(run, "moving_variance", [channels], ones, trainable=False)
@@ -139,16 +167,58 @@ def dropout(run: ForwardPass, x: Tensor, rate: float) -> Tensor:
     return tf.nn.dropout(x, rate) if run.training and rate > 0 else x
 
 
+def noise(run: ForwardPass, x: Tensor, deviation: Any) -> Tensor:
+    """In training, adds normal noise, new in each step. `deviation`: a number, or one for each of x's."""
+    import tensorflow as tf
+
+    # As in dropout: each task's own seed decides.
+    return x + deviation * tf.random.normal(tf.shape(x)) if run.training else x
+
+
+def local_response_norm(x: Tensor) -> Tensor:
+    """AlexNet's: each number is damped by those of the two channels on either side at the same place."""
+    import tensorflow as tf
+
+    return tf.nn.local_response_normalization(x, depth_radius=2, bias=2.0, alpha=1e-4, beta=0.75)
+
+
 def max_pool(x: Tensor, size: int = 2, stride: int = 2, padding: str = "VALID") -> Tensor:
     import tensorflow as tf
 
     return tf.nn.max_pool2d(x, size, stride, padding)
 
 
+def average_pool(x: Tensor, size: int, stride: int, padding: str = "VALID") -> Tensor:
+    """What lies outside the image does not count."""
+    import tensorflow as tf
+
+    return tf.nn.avg_pool2d(x, size, stride, padding)
+
+
+def global_average(x: Tensor) -> Tensor:
+    """(batch, height, width, channels) -> (batch, channels)."""
+    import tensorflow as tf
+
+    return tf.reduce_mean(x, axis=[1, 2])
+
+
+def pad(x: Tensor, pixels: int) -> Tensor:
+    """A frame of zeros around each image. (SAME padding puts more on the right where the sum is odd.)"""
+    import tensorflow as tf
+
+    return tf.pad(x, [[0, 0], [pixels, pixels], [pixels, pixels], [0, 0]])
+
+
 def relu(x: Tensor) -> Tensor:
     import tensorflow as tf
 
     return tf.nn.relu(x)
+
+
+def softplus(x: Tensor) -> Tensor:
+    import tensorflow as tf
+
+    return tf.nn.softplus(x)
 
 
 def flatten(x: Tensor) -> Tensor:
@@ -183,3 +253,16 @@ def glorot_uniform(full_shape: Sequence[int]) -> Initializer:
     *receptive_field, num_in, num_out = full_shape
     limit = math.sqrt(6 / (math.prod(receptive_field) * (num_in + num_out)))
     return lambda shape, seed: tf.random.stateless_uniform(shape, seed, -limit, limit)
+
+
+def he_normal(full_shape: Sequence[int]) -> Initializer:
+    """Normal, so that numbers keep their size through many layers with ReLU, which halves them."""
+    import tensorflow as tf
+
+    deviation = math.sqrt(2 / math.prod(full_shape[:-1]))
+    return lambda shape, seed: tf.random.stateless_normal(shape, seed, stddev=deviation)
+
+
+def widened(count: int, width: float) -> int:
+    """How many filters or units a layer has in a network that is `width` times as wide as usual."""
+    return max(1, round(width * count))

@@ -31,3 +31,12 @@ def needs_classes(model: str, data: DataInfo) -> int:
     if data.classes is None:
         raise ValueError(f"model {model} needs classes; the data set's labels are numbers (a model for those: linear)")
     return data.classes
+
+
+def needs_images(model: str, data: DataInfo, smallest: int) -> None:
+    """ValueError unless examples are images, both sides of at least `smallest` pixels."""
+    if len(data.shape) != 3 or min(data.shape[:2]) < smallest:
+        raise ValueError(
+            f"model {model} needs images of at least {smallest}x{smallest} pixels, [height, width, channels]; "
+            f"the data set has examples of shape {list(data.shape)}"
+        )

@@ -12,6 +12,7 @@ from headway.engines.tensorflow import checkpoint, server
 from headway.engines.tensorflow.assignment import Assignment
 from headway.engines.tensorflow.evaluation import Evaluation
 from headway.engines.tensorflow.problem import Problem
+from headway.engines.tensorflow.stream import reporter
 from headway.engines.tensorflow.tensorboard import Board
 
 POLL_SECONDS = 0.3
@@ -20,7 +21,7 @@ POLL_SECONDS = 0.3
 def watch(assignment: Assignment) -> None:
     """Until told to stop. When it falls behind, the newest checkpoint comes first and older ones are left out."""
     control = assignment.control
-    evaluation = Evaluation(Problem(assignment.job), server.config(assignment))
+    evaluation = Evaluation(Problem(assignment.job), server.config(assignment), reporter(assignment))
     board = Board(assignment.folder.tensorboard(assignment.task))
     assignment.event("ready", pid=os.getpid(), port=None)
     seen: Any = None

@@ -1,7 +1,8 @@
 """The SavedModel: what others serve.
 
 Its signature `serving_default` takes `features` as the data set stores them (raw bytes, for images; the scaling is
-inside the model), any number of examples, and gives `outputs` (logits, for classes) and, for classes, `classes`.
+inside the model), any number of examples, and gives `outputs` (logits, a number, an
+autoencoder's image) and, where those are logits, `classes`.
 """
 
 from __future__ import annotations
@@ -23,12 +24,11 @@ def export(problem: Problem, values: Values, path: Path, config: Any) -> None:
     """Write the model with these variables to `path`, replacing what is there."""
     temporary = path.with_name(f".{path.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
-    stored, _ = problem.load("test")
     with tf.Graph().as_default(), v1.Session(config=config) as session:
-        features = v1.placeholder(stored.dtype, [None, *stored.shape[1:]], name="features")
-        outputs = problem.build(problem.scaled(features), ForwardPass(training=False))
+        features = v1.placeholder(problem.data.dtype, [None, *problem.data.shape], name="features")
+        outputs = problem.answer(problem.build(problem.scaled(features), ForwardPass(training=False)))
         results = {"outputs": tf.identity(outputs, "outputs")}
-        if problem.data.classes is not None:
+        if problem.classifies:
             results["classes"] = tf.argmax(outputs, axis=-1, output_type=tf.int32, name="classes")
         assign(session, v1.global_variables(), values)
         v1.saved_model.simple_save(session, str(temporary), {"features": features}, results)

@@ -15,6 +15,7 @@ from headway.engines.tensorflow.assignment import Assignment
 from headway.engines.tensorflow.evaluation import Evaluation, Result
 from headway.engines.tensorflow.export import export
 from headway.engines.tensorflow.problem import Problem
+from headway.engines.tensorflow.stream import reporter
 from headway.engines.tensorflow.tensorboard import Board
 from headway.engines.tensorflow.trainer import Disconnected, Snapshot, Started, Stopped, Trainer
 
@@ -217,7 +218,7 @@ class Training:
         if self.last_result is not None and self.last_result[:2] == (snapshot.generation, snapshot.step):
             return self.last_result[2].accuracy
         self.assignment.event("evaluating", step=snapshot.step)
-        self.evaluation = self.evaluation or Evaluation(self.problem, self.config)
+        self.evaluation = self.evaluation or Evaluation(self.problem, self.config, reporter(self.assignment))
         result = self.evaluation.evaluate(snapshot.values, cancelled=lambda: self.control.hurry)
         if result is None:
             return None

@@ -7,20 +7,29 @@ from typing import Any
 import tensorflow as tf
 
 from headway import workloads
+from headway.engines.tensorflow.stream import Report, Stream
 from headway.spec.job import Job
 from headway.workloads.base import Arrays, ForwardPass, Split
+from headway.workloads.records import Records
+from headway.workloads.streamed import StreamedData
 
 
 class Problem:
     def __init__(self, job: Job) -> None:
         self.settings = job.workload
         self._model = workloads.model(job.workload.model.name)
-        self._dataset = workloads.dataset(job.workload.dataset.name)
-        self.data = self._dataset.describe(job.workload.dataset)
+        self.data = workloads.dataset(job.workload.dataset.name).describe(job.workload.dataset)
 
-    def load(self, split: Split) -> Arrays:
-        """Features as they are stored (bytes, for images) and labels."""
-        return self._dataset.load(self.settings.dataset, workloads.cache_folder(), split)
+    def load(self, split: Split) -> Arrays | Records:
+        """Features as they are stored (bytes, for images) and labels; or where to read them."""
+        return workloads.load(self.settings.dataset, workloads.cache_folder(), split)
+
+    def stream(self, records: Records, config: Any, report: Report) -> Stream:
+        """What reads and decodes these records, with as many threads as operations have."""
+        settings = self.settings.dataset
+        if not isinstance(settings, StreamedData):  # a plug-in's
+            settings = StreamedData(name=settings.name)
+        return Stream(records, self.data, settings, config.intra_op_parallelism_threads, report)
 
     def scaled(self, features: Any) -> Any:
         """Stored features -> the float32 numbers that the model sees."""
@@ -28,9 +37,18 @@ class Problem:
         return features if self.data.scale == 1.0 else features * self.data.scale
 
     def build(self, features: Any, run: ForwardPass) -> Any:
-        """Scaled features -> outputs, with variables made or found by name."""
+        """Scaled features -> what the loss is made of, with variables made or found by name."""
         with tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(), reuse=tf.compat.v1.AUTO_REUSE):
             return self._model.build(features, self.settings.model, self.data, run)
+
+    def answer(self, outputs: Any) -> Any:
+        """The part of the outputs that a user of the model wants: logits, numbers, an image."""
+        return outputs[0] if isinstance(outputs, tuple) else outputs
+
+    @property
+    def classifies(self) -> bool:
+        """Whether answers are logits. An autoencoder has none, also of data with classes."""
+        return self.data.classes is not None and self._model.correct is not None
 
     def losses(self, outputs: Any, labels: Any) -> Any:
         """One loss per example."""
@@ -38,4 +56,4 @@ class Problem:
 
     def correct(self, outputs: Any, labels: Any) -> Any | None:
         """1.0 for each example that is right; None where accuracy has no meaning."""
-        return self._model.correct(outputs, labels)
+        return None if self._model.correct is None else self._model.correct(outputs, labels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,14 +11,18 @@ import numpy as np
 
 from headway.errors import DataError
 from headway.workloads import base
+from headway.workloads.augment import ClutterAugment
 from headway.workloads.base import Arrays, DataInfo, Progress, Split
-from headway.workloads.fetch import Download, File, Source, Wheel, ensure, problems
+from headway.workloads.download import Download, File, Source, ensure, problems
+from headway.workloads.packages import Wheel
 
 SUMMARY = "handwritten digits, 28x28 grey, 10 classes, 60,000 + 10,000 images (11.6 MB)"
 
 
-class Settings(base.Settings):
+class Settings(base.RealData):
     name: Literal["mnist"] = "mnist"
+    augment: ClutterAugment = ClutterAugment()
+    """How training images are varied: shifted, rotated, cluttered (E4)."""
 
 
 FILES = {
@@ -60,8 +65,8 @@ SOURCES: tuple[Source, ...] = (
 _PREFIX: dict[Split, str] = {"train": "train", "test": "t10k"}
 
 
-def describe(settings: Settings) -> DataInfo:  # noqa: ARG001
-    return DataInfo(shape=(28, 28, 1), classes=10, num_train=60_000, num_test=10_000, scale=1 / 255)
+def describe(settings: Settings) -> DataInfo:
+    return DataInfo((28, 28, 1), 10, settings.sized(60_000), 10_000, 1 / 255, "uint8")
 
 
 def fetch(settings: Settings, cache: Path, progress: Progress) -> None:  # noqa: ARG001
@@ -72,26 +77,30 @@ def verify(settings: Settings, cache: Path) -> list[str]:  # noqa: ARG001
     return list(problems(cache / "mnist", FILES.values()).values())
 
 
-def load(settings: Settings, cache: Path, split: Split) -> Arrays:
+def load(settings: Settings, cache: Path, split: Split) -> Arrays:  # noqa: ARG001
     """Images as uint8 (n, 28, 28, 1), labels as int32 (n,)."""
-    info = describe(settings)
-    num_examples = info.num_train if split == "train" else info.num_test
-    folder = cache / "mnist"
-    images_file = FILES[f"{_PREFIX[split]}-images-idx3-ubyte.gz"]
-    labels_file = FILES[f"{_PREFIX[split]}-labels-idx1-ubyte.gz"]
+    return read_split(cache / "mnist", split, FILES)
+
+
+def read_split(folder: Path, split: Split, files: Mapping[str, File]) -> Arrays:
+    """Also for other data in this format: two files for each split."""
+    num_examples = 60_000 if split == "train" else 10_000
+    images_file, labels_file = (file for name, file in files.items() if name.startswith(_PREFIX[split]))
     # Hashing 10 MB takes some 10 ms: every load is sure of what it reads.
     if wrong := problems(folder, [images_file, labels_file]):
-        raise DataError(f"mnist in {folder}: {'; '.join(wrong.values())}. Get it with: headway data fetch mnist")
+        name = folder.name
+        raise DataError(f"{name} in {folder}: {'; '.join(wrong.values())}. Get it with: headway data fetch {name}")
     images = read_idx(folder / images_file.name, (num_examples, 28, 28))
     labels = read_idx(folder / labels_file.name, (num_examples,))
     return images[..., np.newaxis], labels.astype(np.int32)
 
 
 def read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The bytes of a gzipped idx file of that shape: two zeros, type 8 (unsigned byte), the number of dimensions,
-    each dimension as a big-endian 32-bit number, then the values."""
+    """The bytes of an idx file, gzipped or not, of that shape: two zeros, type 8 (unsigned byte), the number of
+    dimensions, each dimension as a big-endian 32-bit number, then the values."""
     try:
-        content = gzip.decompress(path.read_bytes())
+        content = path.read_bytes()
+        content = gzip.decompress(content) if path.suffix == ".gz" else content
     except (OSError, EOFError) as error:
         raise DataError(f"{path}: {error}") from None
     header = bytes([0, 0, 8, len(shape)]) + np.array(shape, ">u4").tobytes()

@@ -18,13 +18,12 @@ class Settings(base.Settings):
     """Normalise each convolution's output before its ReLU (not in E1)."""
 
 
+TYPICAL = DataInfo((28, 28, 1), 10, 60_000, 10_000)
+
+
 def check(settings: Settings, data: DataInfo) -> None:  # noqa: ARG001
     objectives.needs_classes("mnist_cnn", data)
-    if len(data.shape) != 3 or min(data.shape[:2]) < 4:
-        raise ValueError(
-            "model mnist_cnn needs images of at least 4x4 pixels, [height, width, channels]; "
-            f"the data set has examples of shape {list(data.shape)}"
-        )
+    objectives.needs_images("mnist_cnn", data, smallest=4)
 
 
 def build(features: Any, settings: Settings, data: DataInfo, run: ForwardPass) -> Any:

@@ -14,6 +14,9 @@ class Settings(base.Settings):
     """Where weights and bias start: at zero, or drawn from N(0, 1) as in E3."""
 
 
+TYPICAL = DataInfo((28, 28, 1), 10, 60_000, 10_000)
+
+
 def check(settings: Settings, data: DataInfo) -> None:  # noqa: ARG001
     objectives.needs_classes("softmax", data)
 

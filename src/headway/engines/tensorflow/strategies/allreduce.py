@@ -131,7 +131,7 @@ class AllReduce:
         self.optimizer = Optimizer(self.job.workload.optimizer)
         self.batch_size = self.job.batch_size_of(assignment.task)
         self._examples = sum(self.job.batch_size_of(task) for task in self.job.cluster.training_tasks())
-        self._arrays = self.problem.load("train")
+        self._train = input.TrainingInput(self.problem, assignment, server.config(assignment))
         self._call: Any = None
         self._begun: Future[Started] | None = None
         self._was_started = False
@@ -190,7 +190,7 @@ class AllReduce:
             how, name, generation = self._make_variables() if self.assignment.is_chief else (None, None, 0)
             counts = self._handing_out()(tf.constant(generation, tf.int64)).numpy()
             self._step, self._generation = int(counts[0]), int(counts[1])
-            self._call = self._calling(self._input(self._step))
+            self._call = self._calling(iter(self._train.batches(self._step)))
         self._has_variables = self._is_connected = True
         return Started(how, self._step, self._generation, name)  # type: ignore[arg-type]
 
@@ -224,18 +224,6 @@ class AllReduce:
 
         handed: Callable[[Any], Any] = tf.function(hand_out, autograph=False)
         return handed
-
-    def _input(self, first_batch: int) -> Any:
-        features, labels = (tf.constant(array) for array in self._arrays)
-        indices = input.index_batches(
-            len(features),
-            self.batch_size,
-            seed=self.job.seed,
-            task_number=self.assignment.task_number,
-            num_tasks=self.assignment.num_training_tasks,
-            first_batch=first_batch,
-        )
-        return iter(input.batches(features, labels, self.problem.scaled, indices))
 
     # --- the step --------------------------------------------------------------------------------------------
     def _calling(self, iterator: Any) -> Any:
@@ -294,9 +282,9 @@ class AllReduce:
             raise Disconnected("not connected")
         try:
             made, loss, penalty, input_seconds = self._run(num_steps, self.assignment.control.stop_reason is not None)
-        except (*GONE, tf.errors.InvalidArgumentError) as error:
-            if isinstance(error, tf.errors.InvalidArgumentError) and OVER not in error.message:
-                raise
+        except tf.errors.OpError as error:
+            if not isinstance(error, GONE) and OVER not in error.message:
+                raise self._train.explained(error) from error
             self._is_connected = False
             if OVER in error.message:
                 raise Stopped(self._step) from None

