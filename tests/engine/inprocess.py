@@ -22,8 +22,8 @@ import tensorflow as tf
 from harness import make_job
 
 from headway.agent.agent import free_ports
+from headway.engines.assignment import Assignment
 from headway.engines.tensorflow import server, strategies, updater
-from headway.engines.tensorflow.assignment import Assignment
 from headway.engines.tensorflow.barrier import Barrier
 from headway.engines.tensorflow.initial import Values
 from headway.engines.tensorflow.strategies import graph

@@ -23,7 +23,7 @@ from harness import SYNTHETIC, Launched, launched, make_job
 
 from headway import workloads
 from headway.agent.agent import free_ports
-from headway.engines.tensorflow.assignment import Assignment
+from headway.engines.assignment import Assignment
 from headway.record.files import to_json
 from headway.record.folder import RunFolder
 from headway.spec.cluster import Task
@@ -218,7 +218,7 @@ def batches_of(case: Case) -> Iterator[list[tuple[Any, Any]]]:
     from headway.engines.tensorflow.input import index_batches
 
     job = case.job()
-    source = workloads.dataset("synthetic").load(job.workload.dataset, Path(), "train")
+    source = workloads.dataset("synthetic").load(job.training.dataset, Path(), "train")
     assert isinstance(source, tuple)
     features, labels = source
     indices = [

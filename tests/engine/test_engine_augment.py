@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from harness import make_job
 
-from headway.engines.tensorflow.assignment import Assignment
+from headway.engines.assignment import Assignment
 from headway.engines.tensorflow.augment import vary
 from headway.engines.tensorflow.input import TrainingInput, index_batches
 from headway.engines.tensorflow.problem import Problem

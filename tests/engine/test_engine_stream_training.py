@@ -121,7 +121,7 @@ def test_allreduce_trains_from_files(tmp_path: Path, photos: dict[str, Any]) -> 
         strategy="allreduce",
         cluster={"chief": 1, "worker": 1},
     )
-    assert workloads.dataset("image_folder").describe(settings.workload.dataset).num_train == 63
+    assert workloads.dataset("image_folder").describe(settings.training.dataset).num_train == 63
     with launched(tmp_path, settings) as run:
         run.finish()
         [finished] = run.events("chief/0", "finished")

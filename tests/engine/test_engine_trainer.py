@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 from harness import SYNTHETIC, make_job
 
+from headway.engines.assignment import Assignment
 from headway.engines.tensorflow import checkpoint, step
-from headway.engines.tensorflow.assignment import Assignment
 from headway.engines.tensorflow.strategies.single import Single
 from headway.engines.tensorflow.trainer import Snapshot
 from headway.errors import FormatError

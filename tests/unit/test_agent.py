@@ -18,7 +18,7 @@ import pytest
 
 from headway.agent import protocol
 from headway.agent.agent import free_ports
-from headway.agent.tail import Tail
+from headway.record.tail import Tail
 from headway.sites.isolation import choose
 
 LEASE = 1.0

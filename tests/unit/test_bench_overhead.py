@@ -275,15 +275,15 @@ def test_both_sides_get_the_same_tasks_threads_cores_and_steps(setup: cases.Setu
     ]
     assert sorted(map(str, pinned)) == sorted(str(None if one.core is None else [one.core]) for one in processes)
     for job in jobs:
-        stop = job.workload.stop
+        stop = job.training.stop
         for task in job.cluster.training_tasks():
             threads = job.cluster.role(task.role).threads
             assert (threads.intra_op, threads.inter_op) == (1, int(bare[0]["--inter-op"]))
         assert (stop.steps or stop.steps_per_task) == int(bare[0]["--steps"])
         assert job.measure.warmup == int(bare[0]["--warmup"]) < int(bare[0]["--steps"])
-        assert (job.workload.batch_size, job.workload.model.name) == (int(bare[0]["--batch"]), bare[0]["--model"])
-        assert (job.workload.optimizer.name, job.workload.optimizer.learning_rate) == ("sgd", 0.01)
-        assert not job.export and job.workload.evaluate.every is None
+        assert (job.workload.batch_size, job.training.model.name) == (int(bare[0]["--batch"]), bare[0]["--model"])
+        assert (job.training.optimizer.name, job.training.optimizer.learning_rate) == ("sgd", 0.01)
+        assert not job.export and job.training.evaluate.every is None
 
 
 @pytest.mark.parametrize("model", cases.MODELS)

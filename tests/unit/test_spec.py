@@ -40,8 +40,8 @@ def test_every_example_is_valid(path: Path) -> None:
 def test_overrides_change_settings_by_path() -> None:
     changed = load_job(EXAMPLES / "mnist-async.yaml", ["cluster.worker=3", "workload.stop.steps=500", "seed=7"])
     assert changed.cluster.worker.count == 3
-    assert changed.workload.stop.steps == 500
-    assert changed.workload.stop.accuracy == 0.975  # its neighbour stays
+    assert changed.training.stop.steps == 500
+    assert changed.training.stop.accuracy == 0.975  # its neighbour stays
     assert changed.seed == 7
 
 
@@ -52,7 +52,7 @@ def test_an_override_below_a_shorthand_keeps_what_the_shorthand_said() -> None:
     parsed = parse_job(settings)
     assert parsed.cluster.ps.count == 1
     assert parsed.cluster.ps.threads.inter_op == 4
-    assert parsed.workload.model.model_dump() == {"name": "softmax", "init": "normal"}
+    assert parsed.training.model.model_dump() == {"name": "softmax", "init": "normal"}
 
 
 def test_every_shorthand_names_a_setting() -> None:
@@ -176,7 +176,7 @@ def test_asked_threads_are_kept_and_not_called_a_choice() -> None:
 def test_epochs_become_steps_with_the_arithmetic() -> None:
     workload = {"model": "softmax", "dataset": "mnist", "batch_size": 128, "stop": {"epochs": 2}}
     resolved = resolve(parse_job(job(workload=workload)), num_cores=2)
-    assert resolved.job.workload.stop.steps == 938  # ceil(2 * 60000 / 128)
+    assert resolved.job.training.stop.steps == 938  # ceil(2 * 60000 / 128)
     assert "60000" in reasons(resolved)["workload.stop.steps"]
 
 
@@ -273,4 +273,4 @@ def test_an_epoch_has_fewer_steps_where_each_takes_several_gradients() -> None:
     wanted = {"ps-async": 30, "ps-sync": 10, "allreduce": 10, "single": 20}
     for strategy, steps in wanted.items():
         settings = job(workload=workload, strategy=strategy, cluster=cluster)
-        assert resolve(parse_job(settings), num_cores=2).job.workload.stop.steps == steps, strategy
+        assert resolve(parse_job(settings), num_cores=2).job.training.stop.steps == steps, strategy

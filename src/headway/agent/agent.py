@@ -26,9 +26,9 @@ import psutil
 
 from headway.agent import measure, protocol
 from headway.agent.monitor import Monitor, Watched
-from headway.agent.tail import Tail
 from headway.host import control_groups
 from headway.record.files import EventWriter
+from headway.record.tail import Tail
 
 TICK = 0.1  # seconds between looks at the tasks' files
 ALIVE_EVERY = 0.5  # seconds between heartbeat reports
@@ -44,6 +44,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class RunningTask:
     process: subprocess.Popen[bytes]
     attempt: int
+    with_children: bool
     tail: Tail
     heartbeat: Path
     beat: int  # modification time of the heartbeat file when last looked at
@@ -144,6 +145,7 @@ class Agent:
         env: dict[str, str],
         cores: list[int] | None,
         files: dict[str, str],
+        with_children: bool = False,
     ) -> None:
         heartbeat, group = Path(files["alive"]), self._group
         tail = Tail(Path(files["events"]))
@@ -173,7 +175,7 @@ class Agent:
             self._say("started", task=task, attempt=attempt, error=str(error))
             return
         self._tasks[task] = RunningTask(
-            process, attempt, tail, heartbeat, heartbeat.stat().st_mtime_ns, time.monotonic()
+            process, attempt, with_children, tail, heartbeat, heartbeat.stat().st_mtime_ns, time.monotonic()
         )
         self._say("started", task=task, attempt=attempt, pid=process.pid)
 
@@ -243,7 +245,10 @@ class Agent:
                 while True:
                     await asyncio.sleep(interval - time.time() % interval)
                     monitor.sample(
-                        {name: Watched(task.process.pid, task.attempt) for name, task in self._tasks.items()}
+                        {
+                            name: Watched(task.process.pid, task.attempt, task.with_children)
+                            for name, task in self._tasks.items()
+                        }
                     )
             except Exception as error:
                 if self._events:

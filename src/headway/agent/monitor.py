@@ -17,7 +17,8 @@ from headway.host import control_groups, gpus
 from headway.host.control_groups import Group, Limits
 from headway.host.credits import Account
 from headway.host.readings import Readings, Traffic
-from headway.host.sockets import Sockets
+from headway.host.sockets import Sockets, SocketTraffic
+from headway.host.trees import Tree, together
 from headway.record.files import EventWriter
 
 # Seconds between what costs more. Counters lose nothing by being read less often.
@@ -32,6 +33,8 @@ class Watched:
 
     pid: int
     attempt: int
+    with_children: bool = False
+    """Its work is done by what it has started: count that, too."""
 
 
 class Monitor:
@@ -53,6 +56,7 @@ class Monitor:
         self._group: Group | None = control_groups.find().find(settings["group"]) if settings.get("group") else None
         self._readings = Readings(group=self._group)
         self._sockets = Sockets()
+        self._trees: dict[int, Tree] = {}
         self._gpus = gpus.find()
         self._account = self._open_account(settings)
         self._writer = EventWriter(path)
@@ -116,11 +120,13 @@ class Monitor:
             return []
         # Only in rows that the launcher gets, too.
         is_due = is_told and self._is_time("connections", now, CONNECTIONS)
-        traffic = self._sockets.read([task.pid for task in tasks.values()]) if is_due else {}
+        self._plant(tasks, is_due)
+        traffic = self._traffic(tasks) if is_due else {}
         switches = is_told and self._is_time("switches", now, SWITCHES)
         rows = []
         for name, task in tasks.items():
-            reading = self._readings.process(task.pid, switches=switches)
+            tree = self._trees.get(task.pid)
+            reading = tree.reading(switches) if tree else self._readings.process(task.pid, switches)
             if reading is None:
                 continue
             row = {
@@ -147,6 +153,25 @@ class Monitor:
                 }
             rows.append({name: value for name, value in row.items() if value is not None})
         return rows
+
+    def _plant(self, tasks: Mapping[str, Watched], is_due: bool) -> None:
+        """Trees of the tasks that have one, and now and then who belongs to them."""
+        pids = [task.pid for task in tasks.values() if task.with_children]
+        self._trees = {pid: self._trees.get(pid) or Tree(pid, self._readings) for pid in pids}
+        for tree in self._trees.values() if is_due else ():
+            tree.look()
+
+    def _traffic(self, tasks: Mapping[str, Watched]) -> dict[int, SocketTraffic]:
+        """Of each task, by its process."""
+        members = {
+            task.pid: tree.pids if (tree := self._trees.get(task.pid)) else [task.pid] for task in tasks.values()
+        }
+        found = self._sockets.read([pid for pids in members.values() for pid in pids])
+        return {
+            root: together(seen)
+            for root, pids in members.items()
+            if (seen := [found[pid] for pid in pids if pid in found])
+        }
 
     def _open_account(self, settings: Mapping[str, Any]) -> Account | None:
         """A burstable CPU needs a control group that can be read and limited."""

@@ -7,7 +7,8 @@ The launcher says (`do`)                               and the agent says (`say`
   group   {name}               for the tasks to come
   monitor {hertz, group, credits}                        samples  {rows}: of the node and its tasks, now and then
   ports   {count, first, last}                           ports    {ports: [...]} or {error}
-  start   {task, attempt, argv, env, cores, files}       started  {task, attempt, pid} or {error}
+  start   {task, attempt, argv, env, cores, files,       started  {task, attempt, pid} or {error}
+           with_children}: what it starts is watched as part of it
   tell    {task, message}      a line on its stdin       lines    {task, offset, data}: new lines of its events
   signal  {task, number}                                 exited   {task, attempt, code, rss, oom}  (code < 0: a signal)
   quit    {}                   ends tasks and agent      goodbye  {reason}
@@ -24,7 +25,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-VERSION = 3
+VERSION = 4
 MAX_LINE = 64 * 2**20  # of one message; TF_CONFIG of a thousand tasks is far below
 
 

@@ -225,8 +225,8 @@ def tensorboard(
     if find_spec("tensorboard") is None:
         raise NotFound("TensorBoard is not installed here: pip install 'headway[tensorflow]'")
     found = [load(name, root_of(root)) for name in run]
-    spec = ",".join(f"{one.name}:{one.folder.tensorboard_folder}" for one in found)
+    spec = ",".join(f"{one.name}:{one.folder.boards}" for one in found)
     command = [sys.executable, "-m", "tensorboard.main", "--host", "127.0.0.1", "--port", str(port)]
     print(f"http://127.0.0.1:{port}/   (Ctrl-C ends it)", flush=True)
-    place = ["--logdir", str(found[0].folder.tensorboard_folder)] if len(found) == 1 else ["--logdir_spec", spec]
+    place = ["--logdir", str(found[0].folder.boards)] if len(found) == 1 else ["--logdir_spec", spec]
     sys.exit(subprocess.run([*command, *place], check=False).returncode)

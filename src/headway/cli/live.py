@@ -147,8 +147,7 @@ def describe(job: Job) -> str:
     counts = ", ".join(
         f"{count} {role}" for role in ("chief", "worker", "ps", "evaluator") if (count := job.cluster.role(role).count)
     )
-    workload = job.workload
-    return f"{workload.model.name} on {workload.dataset.name}, {job.strategy.kind} ({counts}), site {job.site.kind}"
+    return f"{job.workload.title}, {job.strategy.kind} ({counts}), site {job.site.kind}"
 
 
 def note_text(kind: str, fields: dict[str, Any]) -> str | None:

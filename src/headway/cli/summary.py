@@ -49,8 +49,6 @@ def strategy_line(figures: dict[str, Any]) -> str:
 
 def summary_lines(figures: dict[str, Any], run: Run) -> list[tuple[str, str]]:
     """(what, figure) for everything that is known."""
-    asked = figures["asked_steps"]
-    steps = f"{figures['steps']:,}" + (f" of {asked:,} asked" if asked else "")
     lines = []
     if figures["accuracy"] is not None:
         lines.append(("accuracy on the test set", f"{figures['accuracy']:.4f}   (loss {number(figures['loss'])})"))
@@ -59,21 +57,7 @@ def summary_lines(figures: dict[str, Any], run: Run) -> list[tuple[str, str]]:
     if figures["train_loss"] is not None:
         decay = f" of the data, {number(figures['penalty'])} of weight decay" if figures["penalty"] is not None else ""
         lines.append(("training loss at the end", f"{number(figures['train_loss'])}{decay}"))
-    lines.append(("strategy", strategy_line(figures)))
-    lines.append(("global steps", f"{steps} in {format_seconds(figures['training_seconds'])} of training"))
-    if figures["steps_per_s"] is not None:
-        own = figures["task_steps_per_s"]
-        together = f" ({number(own)} of all tasks together)" if own != figures["steps_per_s"] else ""
-        rate = f"{number(figures['steps_per_s'])} steps/s{together}, {number(figures['examples_per_s'], 4)} examples/s"
-        lines.append(("rate after warm-up", rate))
-    if figures["effective_batch"] not in (None, figures["batch_size"]) or figures["dropped"]:
-        lines.append(("effective batch", batch_line(figures)))
-    for task in figures["tasks"]:
-        step = format_seconds(task["step_seconds"])
-        late = f", {task['dropped']:,} dropped" if task["dropped"] else ""
-        again = f", {task['attempts'] - 1} restarts" if task["attempts"] > 1 else ""
-        given = f"{task['gradients']:,} gradients ({task['share']:.0%})"
-        lines.append((f"  {task['task']}", f"{given}{late}, {step} a step{again}"))
+    lines += _training_lines(figures) if figures["command"] is None else _program_lines(figures)
     if line := staleness_line(figures["staleness"]):
         lines.append(("staleness", line))
     if spread := figures["spread"]:
@@ -92,6 +76,51 @@ def summary_lines(figures: dict[str, Any], run: Run) -> list[tuple[str, str]]:
         lines.append(("model", shown_path(str(run.folder.model))))
     lines.append(("run folder", shown_path(figures["path"])))
     return lines
+
+
+def _training_lines(figures: dict[str, Any]) -> list[tuple[str, str]]:
+    asked = figures["asked_steps"]
+    steps = f"{figures['steps']:,}" + (f" of {asked:,} asked" if asked else "")
+    lines = [
+        ("strategy", strategy_line(figures)),
+        ("global steps", f"{steps} in {format_seconds(figures['training_seconds'])} of training"),
+    ]
+    if figures["steps_per_s"] is not None:
+        own = figures["task_steps_per_s"]
+        together = f" ({number(own)} of all tasks together)" if own != figures["steps_per_s"] else ""
+        rate = f"{number(figures['steps_per_s'])} steps/s{together}, {number(figures['examples_per_s'], 4)} examples/s"
+        lines.append(("rate after warm-up", rate))
+    if figures["effective_batch"] not in (None, figures["batch_size"]) or figures["dropped"]:
+        lines.append(("effective batch", batch_line(figures)))
+    for task in figures["tasks"]:
+        late = f", {task['dropped']:,} dropped" if task["dropped"] else ""
+        given = f"{task['gradients']:,} gradients ({task['share']:.0%})"
+        lines.append((f"  {task['task']}", f"{given}{late}, {_pace(task)}"))
+    return lines
+
+
+def _program_lines(figures: dict[str, Any]) -> list[tuple[str, str]]:
+    """Of a user's own program: what it told of itself, and by what means."""
+    lines = [("command", figures["command"])]
+    if not figures["tasks"]:
+        lines.append(("steps", "none were heard of; docs/own-code.md says how a program tells of them"))
+    else:
+        lines.append(("steps", f"{figures['steps']:,} in {format_seconds(figures['training_seconds'])}, as it counts"))
+    if figures["steps_per_s"] is not None:
+        rate = f"{number(figures['steps_per_s'])} steps/s"
+        if figures["examples_per_s"] is not None:
+            rate += f", {number(figures['examples_per_s'], 4)} examples/s"
+        lines.append(("rate after warm-up", rate))
+    lines += [(f"  {task['task']}", _pace(task)) for task in figures["tasks"]]
+    for told in figures["reported"]:
+        values = ", ".join(f"{name} {number(value, 4)}" for name, value in told.items() if name != "task")
+        lines.append((f"  {told['task']} says", values))
+    return lines
+
+
+def _pace(task: dict[str, Any]) -> str:
+    again = f", {task['attempts'] - 1} restarts" if task["attempts"] > 1 else ""
+    return f"{format_seconds(task['step_seconds'])} a step{again}"
 
 
 def node_lines(figures: dict[str, Any]) -> list[tuple[str, str]]:
@@ -192,7 +221,10 @@ def print_summary(figures: dict[str, Any], run: Run) -> None:
     if figures["state"] != "finished":
         print(f"  headway resume {name}        go on from the last checkpoint")
     print(f"  headway show {name}          everything about it, and why each value was chosen")
-    print(f"  headway tensorboard {name}   loss, accuracy, steps/s and the graph")
+    if figures["command"] is None:
+        print(f"  headway tensorboard {name}   loss, accuracy, steps/s and the graph")
+    elif any(run.folder.boards.rglob("*tfevents*")):
+        print(f"  headway tensorboard {name}   what the program wrote for TensorBoard")
     print('  headway query "select task, count(*), median(seconds) from steps group by task"')
 
 

@@ -329,7 +329,8 @@ def progress_text(status: dict[str, Any]) -> str:
     losses = [task["loss"] for task in status["tasks"] if task["trains"] and task["loss"] is not None]
     text = f"step {status['step']:,}" + (f" of {target:,}" if target else "")
     if rate:
-        text += f", {number(rate)} steps/s, {number(status['examples_per_s'], 4)} examples/s"
+        text += f", {number(rate)} steps/s"
+        text += f", {number(status['examples_per_s'], 4)} examples/s" if status["examples_per_s"] else ""
     return text + (f", loss {number(sum(losses) / len(losses))}" if losses else "")
 
 

@@ -108,8 +108,9 @@ class Readings:
             busy, memory, total, loopback, external, read, written, switches, None, None, self._pressure()
         )
 
-    def process(self, pid: int, switches: bool = False) -> ProcessReading | None:
-        """None when it is gone. All threads of it are counted."""
+    def process(self, pid: int, switches: bool = False, ended_children: bool = False) -> ProcessReading | None:
+        """None when it is gone. All threads of it are counted; the CPU time of children that have ended, where asked
+        for."""
         folder = f"{self._proc}/{pid}"
         try:
             # The name in brackets may have blanks and brackets in it.
@@ -118,7 +119,7 @@ class Readings:
             return None
         moved = pairs(f"{folder}/io")
         return ProcessReading(
-            cpu_seconds=(int(fields[11]) + int(fields[12])) / TICKS,
+            cpu_seconds=sum(int(ticks) for ticks in fields[11 : 15 if ended_children else 13]) / TICKS,
             rss=int(fields[21]) * PAGE,
             threads=int(fields[17]),
             read_bytes=moved.get("read_bytes"),

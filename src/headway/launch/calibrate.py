@@ -47,9 +47,9 @@ def _key(job: Job) -> str:
     """Model, data and batch size, and the processor: all that the speed depends on."""
     from headway.launch.prepare import environment
 
-    workload = job.workload.model_dump(mode="json", include={"model", "dataset", "batch_size", "optimizer"})
+    workload = job.training.model_dump(mode="json", include={"model", "dataset", "batch_size", "optimizer"})
     text = json.dumps([workload, environment()["cpu"], environment()["packages"]], sort_keys=True)
-    return f"{job.workload.model.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    return f"{job.training.model.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def _measure(job: Job) -> float:
@@ -67,6 +67,6 @@ def _measure(job: Job) -> float:
         speed = Run(folder).summary()["examples_per_s"]
     if end.state != "finished" or not speed:
         raise HeadwayError(
-            f"what one core here does with {job.workload.model.name} could not be measured: {end.reason}"
+            f"what one core here does with {job.training.model.name} could not be measured: {end.reason}"
         )
     return float(f"{speed:.4g}")

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headway.launch.programs import by_role, program_command
 from headway.record.folder import RunFolder
 from headway.spec.cluster import Task
 from headway.spec.job import Job
@@ -36,8 +37,8 @@ class TaskCommand:
 
 
 def needs_port(job: Job, task: Task) -> bool:
-    """The evaluator only reads checkpoints, and a single task talks to nobody."""
-    return job.strategy.kind != "single" and task.role != "evaluator"
+    """The evaluator only reads checkpoints, and a single task talks to nobody, unless it is a program that may."""
+    return (job.strategy.kind != "single" or job.program is not None) and task.role != "evaluator"
 
 
 def task_command(
@@ -59,23 +60,21 @@ def task_command(
         "HEADWAY_CONTINUE": json.dumps({"own_steps": own_steps, "trained_seconds": trained_seconds}),
         "HEADWAY_CACHE": str(cache_folder().absolute()),
         "PYTHONUNBUFFERED": "1",
-        **{name: value for name, value in MEMORY.items() if name not in os.environ},
     }
-    if addresses and needs_port(job, task):
-        env["TF_CONFIG"] = json.dumps(tf_config(task, addresses))
-    return TaskCommand(
-        task=task,
-        argv=(sys.executable, "-m", f"headway.engines.{job.engine}"),
-        env=env,
-        cores=pinned_cores(job, task, cores),
-    )
+    engine: tuple[str, ...] = (sys.executable, "-m", f"headway.engines.{job.engine}")
+    if job.program is None:
+        env |= {name: value for name, value in MEMORY.items() if name not in os.environ}
+        if addresses and needs_port(job, task):
+            env["TF_CONFIG"] = json.dumps(tf_config(task, addresses))
+    else:
+        engine = (sys.executable, "-m", "headway.engines.command", "--")
+        argv, added = program_command(job, job.program, task, folder, addresses)
+        engine, env = (*engine, *argv), env | added
+    return TaskCommand(task=task, argv=engine, env=env, cores=pinned_cores(job, task, cores))
 
 
 def tf_config(task: Task, addresses: Mapping[Task, str]) -> dict[str, Any]:
-    cluster: dict[str, list[str]] = {}
-    for member in sorted(addresses):
-        cluster.setdefault(member.role, []).append(addresses[member])
-    return {"cluster": cluster, "task": {"type": task.role, "index": task.index}}
+    return {"cluster": by_role(addresses), "task": {"type": task.role, "index": task.index}}
 
 
 def pinned_cores(job: Job, task: Task, available: Sequence[int]) -> tuple[int, ...] | None:

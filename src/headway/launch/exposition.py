@@ -75,7 +75,8 @@ def of_training(path: str) -> Take:
 
 
 def _info(status: Entity) -> Iterator[tuple[dict[str, str], Any]]:
-    yield {"version": __version__, **{name: status[name] for name in ("model", "dataset", "strategy", "site")}}, 1
+    labels = {name: status[name] or "" for name in ("model", "dataset", "strategy", "site")}  # a program has no model
+    yield {"version": __version__, **labels}, 1
 
 
 def _state(status: Entity) -> Iterator[tuple[dict[str, str], Any]]:

@@ -15,11 +15,12 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 from headway import workloads
 from headway.errors import HeadwayError
-from headway.launch import control, exposition
+from headway.launch import control, environments, exposition
 from headway.launch.commands import files_of, task_command
 from headway.launch.messages import (
     Action,
@@ -84,8 +85,7 @@ class Launcher:
         end = End("failed", "the launcher broke down")
         try:
             self._set_state("preparing")
-            dataset = self.job.workload.dataset
-            workloads.fetch(dataset, workloads.cache_folder(), self._watcher.fetching)
+            self._prepare()
             self.supervisor = Supervisor(self.job, history(self.folder, self.job))
             self._status = Status(self.folder.name, self._facts, self.supervisor, self._nodes)
             end = asyncio.run(self._supervise())
@@ -101,6 +101,13 @@ class Launcher:
             seal(self.folder)
             os.close(lock)
         return end
+
+    def _prepare(self) -> None:
+        """What tasks need and may not be here yet: the data, or the program's Python environment."""
+        if (program := self.job.program) is None:
+            workloads.fetch(self.job.training.dataset, workloads.cache_folder(), self._watcher.fetching)
+        elif program.python is not None:
+            environments.make(program.python, Path(program.directory or "."), self._watcher.fetching)
 
     def _show(self, look: Callable[..., None], *what: Any) -> None:
         """Tell the watcher. What it does wrong must not touch the run, but the record says so, once."""
@@ -196,7 +203,13 @@ class Launcher:
             cores=node.facts["cores"],
         )
         files = files_of(start.task, self.folder)
-        return {"argv": list(command.argv), "env": command.env, "cores": command.cores, "files": files}
+        message: dict[str, Any] = {
+            "argv": list(command.argv),
+            "env": command.env,
+            "cores": command.cores,
+            "files": files,
+        }
+        return message | ({"with_children": True} if self.job.program else {})
 
     async def _regroup(self, delay: float) -> None:
         await asyncio.sleep(delay)

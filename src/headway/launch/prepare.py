@@ -17,11 +17,13 @@ from typing import Any
 import psutil
 
 from headway.errors import Busy, SpecError
+from headway.launch import environments
 from headway.launch.taskstate import History
 from headway.record.files import read_events, to_json, write_atomically
 from headway.record.folder import FORMAT, RunFolder
 from headway.sites import SitePlan, site
 from headway.spec.cluster import Task
+from headway.spec.command import Command
 from headway.spec.job import Job
 from headway.spec.load import apply_override, parse_job
 from headway.spec.nodes import needs_core_speed
@@ -35,14 +37,26 @@ PACKAGES = ("headway", "tensorflow-cpu", "tensorflow", "keras", "numpy", "protob
 def plan_run(asked: Job) -> tuple[Resolved, SitePlan]:
     """What would run, and where. SiteError when the site cannot give what is asked."""
     speed = None
+    if asked.program is not None:
+        asked = asked.model_copy(update={"workload": _placed(asked.program)})
     if needs_core_speed(asked):
         from headway.launch.calibrate import core_speed  # which starts a run itself
 
-        print(f"measuring what one core here does with {asked.workload.model.name} ...", file=sys.stderr, flush=True)
+        print(f"measuring what one core here does with {asked.training.model.name} ...", file=sys.stderr, flush=True)
         speed = core_speed(asked)
     resolved = resolve(asked, num_cores(), speed)
     plan = site(resolved.job.site.kind).plan(resolved.job)
     return replace(resolved, choices=(*resolved.choices, *plan.choices)), plan
+
+
+def _placed(program: Command) -> Command:
+    """With the folder in which it is started: a run may be resumed from another one."""
+    directory = Path(program.directory or ".").expanduser().absolute()
+    if not directory.is_dir():
+        raise SpecError(f"workload.directory: {directory} is no folder")
+    if program.python is not None:
+        environments.check(program.python, directory)
+    return program.model_copy(update={"directory": str(directory)})
 
 
 def create_run(asked: Job, root: Path) -> RunFolder:
@@ -92,6 +106,8 @@ def check_resumable(folder: RunFolder, overrides: Sequence[str]) -> None:
     facts = folder.facts()
     if folder.is_held():
         raise Busy(f"{folder.name} is running (`headway status`)")
+    if facts["state"] == "finished" and "command" in folder.read(folder.job_file)["resolved"]["workload"]:
+        raise Busy(f"{folder.name} is finished: its command ran to its end; start a new run")
     if facts["state"] == "finished" and not overrides:
         raise Busy(
             f"{folder.name} is finished ({facts['reason']}); to train on, say until when, for example:\n"

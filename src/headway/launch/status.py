@@ -92,12 +92,13 @@ class Status:
             "t": time.time(),
             "started": self._facts["launches"][-1]["started"],
             "training_seconds": None if began is None else self._now - began,
-            "model": job.workload.model.name,
-            "dataset": job.workload.dataset.name,
+            "workload": job.workload.title,
+            "model": None if job.program else job.training.model.name,
+            "dataset": None if job.program else job.training.dataset.name,
             "strategy": job.strategy.kind,
             "site": job.site.kind,
             "step": supervisor.max_step,
-            "stop": job.workload.stop.model_dump(exclude_none=True),
+            "stop": {} if job.program else job.training.stop.model_dump(exclude_none=True),
             "steps_per_s": rate,
             "examples_per_s": examples,
             "evaluation": self.evaluation,
@@ -112,6 +113,11 @@ class Status:
         if not rates:
             return None, None
         total = sum(rates.values())
+        if (program := self._job.program) is not None:
+            # A global step is everybody's, and tasks hear of it at different times.
+            steps = total if program.report.steps == "own" else max(rates.values())
+            size = program.batch_size or 0
+            return steps, (steps * size * (len(rates) if self._job.strategy.is_synchronous else 1)) or None
         if self._job.strategy.is_synchronous:
             total /= len(rates)  # their steps are one and the same
         return total, sum(rate * self._job.batch_size_of(task) for task, rate in rates.items())

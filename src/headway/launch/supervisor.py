@@ -48,9 +48,11 @@ from headway.launch.messages import (
 from headway.launch.taskstate import History, Phase, TaskState
 from headway.launch.watch import STALL_STEPS, Sentence, Watch
 from headway.spec.cluster import Task
+from headway.spec.command import ENDED
 from headway.spec.job import Job
 
 MAX_RESTART_DELAY = 30.0
+OWN_ENDS = ("steps_per_task", ENDED)  # reasons for which a task is done, and the others are not
 KILL_LIMIT = 10.0  # seconds for a killed task to be gone; else its node is taken for lost
 
 
@@ -82,6 +84,7 @@ class Supervisor:
         self._closing = False  # the chief has finished: servers and evaluator are being ended
         self._finalize_sent = False
         self._user_stop: str | None = None
+        self._chief_reason = ""  # for which the chief was done
         self._actions: list[Action] = []
 
     # --- the one door ----------------------------------------------------------------------------------------
@@ -166,7 +169,9 @@ class Supervisor:
             self.max_step = max(self.max_step, said["step"])
 
     def _evaluated(self, state: TaskState, said: dict[str, Any], now: float) -> None:
-        wanted, accuracy = self.job.workload.stop.accuracy, said.get("accuracy")
+        if self.job.program:
+            return
+        wanted, accuracy = self.job.training.stop.accuracy, said.get("accuracy")
         if state.task.role == "evaluator" and wanted and isinstance(accuracy, float) and accuracy >= wanted:
             self._stop_training("accuracy", now)
 
@@ -190,8 +195,10 @@ class Supervisor:
     def _done(self, state: TaskState, said: dict[str, Any], now: float) -> None:
         state.enter("done", now)
         state.end_by = None if state.task == self._chief else now + self.job.limits.stop
-        if state.task == self._chief and said["reason"] != "steps_per_task":
-            self._stop_training(said["reason"], now)
+        if state.task == self._chief:
+            self._chief_reason = said["reason"]
+            if said["reason"] not in OWN_ENDS:
+                self._stop_training(said["reason"], now)
 
     def _exited(self, state: TaskState, exited: TaskExited, now: float) -> None:
         if exited.attempt != state.attempt or not state.is_running:
@@ -256,7 +263,8 @@ class Supervisor:
         self._note("stop_asked", reason=reason, at_once=at_once)
         self._user_stop = self._user_stop or reason
         chief = self.tasks[self._chief]
-        if at_once or (chief.phase != "done" and self.training_since is None):
+        is_without_steps = self.training_since is None and not self.job.program  # of a program they may be unknown
+        if at_once or (chief.phase != "done" and is_without_steps):
             self._end_run("stopped", reason, now)  # nothing is trained yet: there is nothing to finalize
         else:
             self._stop_training(reason, now, told_by_user=True)
@@ -317,14 +325,20 @@ class Supervisor:
             self._closing = True
             for state in self.tasks.values():
                 if state.is_running:
-                    state.end_by = now + self.job.limits.stop
-                    self._actions.append(
-                        TellTask(state.task, {"do": "stop", "reason": "training is over"})
-                        if state.task.role == "evaluator"
-                        else SignalTask(state.task, signal.SIGTERM)
-                    )
+                    self._close(state, now)
         if self._closing and not any(state.is_running for state in self.tasks.values()):
-            self._end_run("stopped" if self.stopped_by_user else "finished", self.stop_reason or "steps_per_task", now)
+            reason = self.stop_reason or self._chief_reason
+            self._end_run("stopped" if self.stopped_by_user else "finished", reason, now)
+
+    def _close(self, state: TaskState, now: float) -> None:
+        """Training is over, and this one does not train."""
+        state.end_by = now + self.job.limits.stop
+        if state.task.role != "evaluator":
+            self._actions.append(SignalTask(state.task, signal.SIGTERM))
+        elif self.job.program and not self.stopped_by_user:
+            state.end_by = now + self.job.limits.finish  # it evaluates the last checkpoint, and ends by itself
+        else:
+            self._actions.append(TellTask(state.task, {"do": "stop", "reason": "training is over"}))
 
     def _look(self, now: float) -> None:
         """Who has taken too long?"""
@@ -441,7 +455,9 @@ class Supervisor:
     def _is_spare(self, task: Task) -> bool:
         """Whether the run can go on without it."""
         if task.role == "evaluator":  # unless nothing else could ever end the run
-            stop = self.job.workload.stop
+            if self.job.program:
+                return True
+            stop = self.job.training.stop
             return any(end is not None for end in (stop.steps, stop.epochs, stop.seconds, stop.steps_per_task))
         is_bound = task in self._holders or task == self._chief
         return task.role == "worker" and not is_bound and self.job.restart.exhausted == "continue"

@@ -33,6 +33,7 @@ class Watch:
         self._named: set[Task] = set()  # of these, who was named: it is said again and again
         self._limits = job.limits
         self._is_synchronous = job.strategy.is_synchronous
+        self._may_be_silent = job.program is not None  # a program may tell nobody of its steps
         self._tasks = tasks
         self._training = [tasks[task] for task in job.cluster.training_tasks()]
         self._servers = [state for task, state in tasks.items() if task.role == "ps"]
@@ -93,6 +94,8 @@ class Watch:
             return
         still = now - state.progress_at
         step = median(state.step_seconds) if state.step_seconds else 0.0
+        if not state.step_seconds and self._may_be_silent:
+            return
         if still > max(self._limits.stall, STALL_STEPS * step):
             yield Sentence(state, f"no step for {still:.0f} s (limits.stall)")
         elif (

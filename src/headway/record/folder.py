@@ -7,6 +7,8 @@
   events/TASK.jsonl     what each task (and the launcher) did, appended while it runs
   metrics/NODE.jsonl    samples of each node and the tasks on it, appended while it runs
   logs/TASK.log         what each task printed
+  logs/TASK.reports.jsonl   what a user's own program said with headway.log()
+  model_dir/            what a user's own program keeps there
   alive/TASK            touched by a living task; only its modification time matters
   checkpoints/step-N/   the variables at global step N
   tensorboard/TASK/     for TensorBoard
@@ -119,6 +121,16 @@ class RunFolder:
         return self.path / "model"
 
     @property
+    def boards(self) -> Path:
+        """What TensorBoard shows of the run: ours, or what a user's own program wrote."""
+        return self.model_dir if self.model_dir.is_dir() else self.tensorboard_folder
+
+    @property
+    def model_dir(self) -> Path:
+        """Where a user's own program may keep what it makes."""
+        return self.path / "model_dir"
+
+    @property
     def tensorboard_folder(self) -> Path:
         return self.path / "tensorboard"
 
@@ -134,6 +146,10 @@ class RunFolder:
 
     def log(self, who: Task | str) -> Path:
         return self.path / "logs" / f"{_slug(who)}.log"
+
+    def reports(self, task: Task) -> Path:
+        """What a user's own program says with headway.log()."""
+        return self.path / "logs" / f"{task.slug}.reports.jsonl"
 
     def alive(self, task: Task) -> Path:
         return self.path / "alive" / task.slug

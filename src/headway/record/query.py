@@ -22,6 +22,7 @@ RUN_COLUMNS = {
     "pull_ahead": "INTEGER",
     "exchange": "VARCHAR",
     "transfer": "VARCHAR",
+    "command": "VARCHAR",
     "model": "VARCHAR",
     "dataset": "VARCHAR",
     "batch_size": "INTEGER",

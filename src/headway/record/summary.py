@@ -7,6 +7,7 @@ and ends with the last step, pauses for evaluation included: it is what a user o
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from headway.record.tables import select_table
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from headway.record.run import Run
 
-FIGURES = 3  # to be raised when a figure gets another name or meaning: results that were stored before are made again
+FIGURES = 4  # to be raised when a figure gets another name or meaning: results that were stored before are made again
 NUM_LARGEST = 3  # variables that are named for each server
 # Settings of a strategy, and the kinds for which they mean something.
 SETTINGS = {
@@ -41,6 +42,12 @@ SHARED = {
                if(count(distinct task) = $tasks, sum(examples), max(sum(examples)) over ()) as examples
         from parts group by generation, step""",
 }
+# A user's own program says how far all tasks together are, and each of them says so: an update is what no report before
+# has told of. Or each counts its own.
+TOLD = """
+    with heard as (select t, step, coalesce(max(step) over (order by t, step rows between unbounded preceding
+                   and 1 preceding), step - num_steps) as before from steps)
+    select t, greatest(step - before, 0) as updates, $examples as examples from heard"""
 TASKS = """
 select task, sum(accepted) as gradients, sum(num_steps - accepted) as dropped,
        sum(examples // num_steps * accepted) as examples, count(distinct attempt) as attempts,
@@ -84,7 +91,8 @@ def summarize(run: Run) -> dict[str, Any]:
         workload, cluster, strategy = job["workload"], job["cluster"], job["strategy"]
         counts = {role: cluster[role]["count"] for role in ROLES}
         num_training_tasks = counts["chief"] + counts["worker"]
-        made = SHARED.get(strategy["kind"], EACH_GRADIENT).replace("$tasks", str(num_training_tasks))
+        is_program = "command" in workload
+        made = _told(workload, strategy, num_training_tasks) if is_program else _made(strategy, num_training_tasks)
         _make_views(connection, run, made)
         steps_per_s, task_steps_per_s, examples_per_s = _one(connection, RATES)
         batch, batch_min, batch_max = _one(connection, BATCH)
@@ -96,12 +104,13 @@ def summarize(run: Run) -> dict[str, Any]:
             "reason": facts.get("reason"),
             "strategy": strategy["kind"],
             **{name: strategy.get(name) if strategy["kind"] in kinds else None for name, kinds in SETTINGS.items()},
-            "model": workload["model"]["name"],
-            "dataset": workload["dataset"]["name"],
+            "command": shlex.join(workload["command"]) if is_program else None,
+            "model": None if is_program else workload["model"]["name"],
+            "dataset": None if is_program else workload["dataset"]["name"],
             "batch_size": workload["batch_size"],
             "num_training_tasks": num_training_tasks,
             "num_ps": counts["ps"],
-            "asked_steps": workload["stop"].get("steps"),
+            "asked_steps": None if is_program else workload["stop"].get("steps"),
             "steps": reached_steps(connection),
             "steps_per_s": steps_per_s,
             "task_steps_per_s": task_steps_per_s,
@@ -128,10 +137,32 @@ def summarize(run: Run) -> dict[str, Any]:
                 connection,
                 "select coalesce(sum((data->>'$.steps_lost')::bigint), 0) from events where kind = 'rollback'",
             )[0],
+            "reported": _reported(connection),
             "bad_records": _one(connection, BAD_RECORDS)[0],
             "created": facts.get("created"),
             "path": str(run.path),
         }
+
+
+def _made(strategy: dict[str, Any], num_tasks: int) -> str:
+    return SHARED.get(strategy["kind"], EACH_GRADIENT).replace("$tasks", str(num_tasks))
+
+
+def _told(workload: dict[str, Any], strategy: dict[str, Any], num_tasks: int) -> str:
+    """Of a user's own program, whose updates take a batch of every task, or of one."""
+    if workload["report"]["steps"] == "own":
+        return _made(strategy, num_tasks)
+    size = workload["batch_size"]
+    taken = num_tasks if strategy["kind"] in ("ps-sync", "allreduce") else 1
+    return TOLD.replace("$examples", "null" if size is None else str(size * taken))
+
+
+def _reported(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    """The last of whatever else a user's own program has told of: a rate that it computed itself, say."""
+    rows = connection.execute(
+        "select task, arg_max(data, t) from events where kind = 'reported' group by task order by task"
+    ).fetchall()
+    return [{"task": task, **json.loads(data)["values"]} for task, data in rows]
 
 
 def _make_views(connection: duckdb.DuckDBPyConnection, run: Run, made: str) -> None:

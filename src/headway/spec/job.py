@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator, SerializeAsAny, field_validator, model_validator
+from pydantic import Discriminator, Field, PlainValidator, SerializeAsAny, Tag, field_validator, model_validator
 
 from headway import workloads
 from headway.spec.cluster import Cluster, Strict, Task, shorthand
+from headway.spec.command import Command
 from headway.spec.layout import LayoutError, Rule, parse
 from headway.spec.nodes import cluster_from, counts_of_layout, counts_of_nodes
 from headway.spec.site import Site
@@ -151,6 +152,21 @@ class Workload(Strict):
             raise ValueError(f"batch_size: {self.batch_size}, but {self.dataset.name} has {data.num_train} examples")
         return self
 
+    @property
+    def title(self) -> str:
+        return f"{self.model.name} on {self.dataset.name}"
+
+
+def _kind_of_workload(value: Any) -> str:
+    is_command = "command" in value if isinstance(value, dict) else isinstance(value, Command)
+    return "tag[command]" if is_command else "tag[training]"  # brackets: no setting's name (load.explain)
+
+
+WorkloadField = Annotated[
+    Annotated[Workload, Tag("tag[training]")] | Annotated[Command, Tag("tag[command]")],
+    Discriminator(_kind_of_workload),
+]
+
 
 class Strategy(Strict):
     kind: StrategyName = "single"
@@ -241,8 +257,8 @@ class Job(Strict):
     """Begins the run's name: lower-case letters, digits and dashes."""
     engine: Literal["tensorflow"] = "tensorflow"
     """What computes."""
-    workload: Workload
-    """Model, data, batch size, optimizer, and when to stop."""
+    workload: WorkloadField
+    """Model, data, batch size, optimizer, and when to stop; or the user's own program: {command: python train.py}."""
     strategy: Annotated[Strategy, shorthand("kind", StrategyName | Strategy)] = Strategy()
     """How replicas stay in step."""
     cluster: Cluster = Cluster()
@@ -290,11 +306,8 @@ class Job(Strict):
     @model_validator(mode="after")
     def _possible_cluster(self) -> Job:
         (cluster, _), strategy = self.counted_cluster(), self.strategy.kind
-        num_train = workloads.dataset(self.workload.dataset.name).describe(self.workload.dataset).num_train
-        for role, settings in (("chief", cluster.chief), ("worker", cluster.worker)):
-            batch_size = settings.batch_size
-            if batch_size is not None and batch_size > num_train:
-                raise ValueError(f"cluster.{role}.batch_size: {batch_size}, but there are {num_train} examples")
+        if not isinstance(self.workload, Command):
+            self._check_batches(cluster)
         if strategy == "single":
             return self  # its cluster is replaced by one task when the job is resolved
         if cluster != Cluster() and not (cluster.training or cluster.chief.count or cluster.worker.count):
@@ -310,6 +323,25 @@ class Job(Strict):
             )
         return self
 
+    def _check_batches(self, cluster: Cluster) -> None:
+        data = self.training.dataset
+        num_train = workloads.dataset(data.name).describe(data).num_train
+        for role, settings in (("chief", cluster.chief), ("worker", cluster.worker)):
+            batch_size = settings.batch_size
+            if batch_size is not None and batch_size > num_train:
+                raise ValueError(f"cluster.{role}.batch_size: {batch_size}, but there are {num_train} examples")
+
+    @property
+    def training(self) -> Workload:
+        """The workload of an engine of ours."""
+        assert isinstance(self.workload, Workload), "this job runs the user's own program"
+        return self.workload
+
+    @property
+    def program(self) -> Command | None:
+        """The user's own, if that is what tasks run."""
+        return self.workload if isinstance(self.workload, Command) else None
+
     def counted_cluster(self) -> tuple[Cluster, str | None]:
         """The cluster, with the counts of the layout or of the site's machines where it has none itself; and why."""
         cluster = self.cluster
@@ -323,7 +355,7 @@ class Job(Strict):
 
     def batch_size_of(self, task: Task) -> int:
         """Examples in one step of a training task."""
-        return self.cluster.role(task.role).batch_size or self.workload.batch_size
+        return self.cluster.role(task.role).batch_size or self.training.batch_size
 
 
 def job_schema() -> dict[str, Any]:

@@ -14,7 +14,8 @@ from pydantic_core import ErrorDetails
 
 from headway import workloads
 from headway.errors import NotFound, SpecError
-from headway.spec.job import Job
+from headway.spec.command import Command
+from headway.spec.job import Job, Workload
 from headway.workloads.base import Settings
 
 # Where a plain value may stand for a mapping, and the key that the value is then for.
@@ -133,6 +134,8 @@ def _keys_at(location: Sequence[object], settings: Any) -> list[str]:
             return []
         model = _model_in(model.model_fields[key].annotation)
         settings = settings.get(key) if isinstance(settings, dict) else None
+        if model is Workload and isinstance(settings, dict) and "command" in settings:
+            model = Command
         if model is Settings:  # a workload's model or data set: its name decides which settings it has
             name = settings["name"] if isinstance(settings, dict) else str(settings)
             model = (workloads.model if key == "model" else workloads.dataset)(name).Settings

@@ -76,19 +76,24 @@ def counts_of_nodes(site: Site) -> dict[str, int] | None:
     return {kind: site.nodes[kind].count or 1 if kind in site.nodes else 0 for kind in NODE_KINDS}
 
 
+def _model(job: Job) -> str:
+    """Whose speed a machine's is given for. Of a program it is not known, so a machine with a speed needs CPUs, too."""
+    return job.workload.title if job.program else job.training.model.name
+
+
 def needs_core_speed(job: Job) -> bool:
     """Whether a node's CPUs follow from what one core here does with the job's model."""
-    return job.site.core_speed is None and any(
+    return (job.program or job.site.core_speed) is None and any(
         filled.speed is not None and filled.cpus is None
         for kind in job.site.nodes
-        if (filled := _of_type(job.site.node(kind), kind, job.workload.model.name))
+        if (filled := _of_type(job.site.node(kind), kind, _model(job)))
     )
 
 
 def fill(job: Job, num_cores: int, core_speed: float | None) -> Filled:
     """Numbers for every machine. `core_speed`: examples/s of the job's model on one core here, where it is needed."""
     reasons: dict[str, tuple[Any, str]] = {}
-    model = job.workload.model.name
+    model = _model(job)
     core_speed = job.site.core_speed or core_speed
     nodes = {kind: _of_type(job.site.node(kind), kind, model) for kind in job.site.nodes}
     for kind, settings in nodes.items():

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from headway import workloads
 from headway.spec import nodes
 from headway.spec.cluster import ROLES, Cluster, Role, RoleSettings, Threads
-from headway.spec.job import Job, Strategy
+from headway.spec.command import Command
+from headway.spec.job import Job, Stop, Strategy, StrategyName, Workload
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,45 @@ class Resolved:
 def resolve(asked: Job, num_cores: int, core_speed: float | None = None) -> Resolved:
     """`core_speed`: what one core here does with the job's model, where `nodes.needs_core_speed` says so."""
     choices: list[Choice] = []
-    cluster = _cluster(asked, choices)
-    job = asked.model_copy(update={"cluster": cluster, "strategy": _strategy(asked, cluster, choices)})
+    job = asked if asked.program is None else asked.model_copy(update={"strategy": _bonds(asked, choices)})
+    cluster = _cluster(job, choices)
+    job = job.model_copy(update={"cluster": cluster, "strategy": _strategy(job, cluster, choices)})
     job = _site(job, num_cores, core_speed, choices)
     job = job.model_copy(update={"cluster": _threads(job, num_cores, choices)})
-    stop = _stop(job, choices)
-    job = job.model_copy(update={"workload": asked.workload.model_copy(update={"stop": stop})})
+    job = job.model_copy(update={"workload": _program(job, choices) if job.program else _workload(job, choices)})
     return Resolved(asked, job, tuple(choices))
+
+
+# --- the user's own program ------------------------------------------------------------------------------------------
+def _bonds(asked: Job, choices: list[Choice]) -> Strategy:
+    """Of a program's strategy only this is known to us: who must begin anew together when one of them dies."""
+    if "strategy" in asked.model_fields_set:
+        return asked.strategy
+    cluster, _ = asked.counted_cluster()
+    num_training = cluster.training or cluster.chief.count + cluster.worker.count
+    kind: StrategyName = "single"
+    why = "one task"
+    if cluster.ps.count:
+        kind, why = "ps-async", "there are servers: a training task that dies is started again alone"
+    elif num_training > 1:
+        kind, why = "allreduce", "there are no servers: when a task dies, all are started again"
+    choices.append(Choice("strategy", kind, why))
+    return asked.strategy.model_copy(update={"kind": kind})
+
+
+def _program(job: Job, choices: list[Choice]) -> Command:
+    program = job.program
+    assert program is not None
+    if program.ends_with is not None:
+        return program
+    others_may_serve = bool(job.cluster.chief.count and job.cluster.ps.count)
+    ends_with: Literal["chief", "everybody"] = "chief" if others_may_serve else "everybody"
+    why = "there are a chief and servers" if others_may_serve else "every training task's command is to end by itself"
+    choices.append(Choice("workload.ends_with", ends_with, why))
+    return program.model_copy(update={"ends_with": ends_with})
+
+
+# --- strategy, site, cluster -----------------------------------------------------------------------------------------
 
 
 def _strategy(asked: Job, cluster: Cluster, choices: list[Choice]) -> Strategy:
@@ -78,6 +111,8 @@ def _cluster(asked: Job, choices: list[Choice]) -> Cluster:
     if why is not None and asked.strategy.kind != "single":
         counts = ", ".join(f"{role}: {cluster.role(role).count}" for role in ROLES if cluster.role(role).count)
         choices.append(Choice("cluster", counts, why))
+    if asked.program is not None and asked.strategy.kind == "single":
+        return cluster if cluster != Cluster() else Cluster(worker=RoleSettings(count=1))
     if asked.strategy.kind == "single":
         # What the job says of its one training task's threads and cores is kept.
         settings = cluster.chief if cluster.chief.count else cluster.worker
@@ -137,7 +172,7 @@ def _threads(job: Job, num_cores: int, choices: list[Choice]) -> Cluster:
         if threads.intra_op is None:
             choices.append(Choice(f"cluster.{role}.threads.intra_op", intra, reason))
         filled = Threads(intra_op=threads.intra_op or intra, inter_op=threads.inter_op)
-        if filled.inter_op is None:
+        if filled.inter_op is None and job.program is None:  # of a program's needs nothing is known
             if role == "ps":
                 inter, why = 2, "with 1 TensorFlow's server can hang"
             elif filled.intra_op == 1:
@@ -171,8 +206,12 @@ def _examples_per_step(job: Job) -> float:
     return mean * (job.strategy.aggregate or len(sizes))
 
 
-def _stop(asked: Job, choices: list[Choice]) -> Any:
-    workload, stop = asked.workload, asked.workload.stop
+def _workload(job: Job, choices: list[Choice]) -> Workload:
+    return job.training.model_copy(update={"stop": _stop(job, choices)})
+
+
+def _stop(asked: Job, choices: list[Choice]) -> Stop:
+    workload, stop = asked.training, asked.training.stop
     data = workloads.dataset(workload.dataset.name).describe(workload.dataset)
     epochs = stop.epochs
     if stop.model_dump(exclude_none=True) == {}:

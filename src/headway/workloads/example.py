@@ -1,9 +1,6 @@
 """tf.train.Example, the message that TFRecord files hold, written and read without TensorFlow.
 
-    Example { features: Features { feature: map name -> Feature { bytes_list | float_list | int64_list } } }
-
-Every message is a row of fields: a key (field number * 8 + wire type), then a number (type 0), 8 bytes (1), a length
-and that many bytes (2), or 4 bytes (5).
+Example { features: Features { feature: map name -> Feature { bytes_list | float_list | int64_list } } }
 """
 
 from __future__ import annotations
@@ -11,9 +8,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from headway.workloads.protobuf import fields, read_varint
+
 Value = bytes | int | float
 _BYTES, _FLOATS, _INTEGERS = 1, 2, 3  # fields of Feature
-_FIXED = {1: 8, 5: 4}  # bytes of a value of these wire types
 
 
 def encode(features: Mapping[str, Value | Sequence[Value]]) -> bytes:
@@ -56,9 +54,9 @@ def decode(message: bytes | memoryview[int], wanted: Collection[str]) -> dict[st
     names = {name.encode(): name for name in wanted}
     view = memoryview(message)
     try:
-        for number, features in _fields(view):
-            for inner, entry in _fields(_message(features)) if number == 1 else ():
-                parts = dict(_fields(_message(entry))) if inner == 1 else {}
+        for number, features in fields(view):
+            for inner, entry in fields(_message(features)) if number == 1 else ():
+                parts = dict(fields(_message(entry))) if inner == 1 else {}
                 name = names.get(bytes(_message(parts.get(1, memoryview(b"")))))
                 if name is not None:
                     found[name] = _values(_message(parts.get(2, memoryview(b""))))
@@ -73,44 +71,10 @@ def _message(value: memoryview | int) -> memoryview:
     return value
 
 
-def _fields(view: memoryview) -> Iterator[tuple[int, memoryview | int]]:
-    position = 0
-    while position < len(view):
-        key, position = _read_varint(view, position)
-        kind = key & 7
-        if kind == 0:
-            number, position = _read_varint(view, position)
-            yield key >> 3, number
-            continue
-        if kind == 2:
-            length, position = _read_varint(view, position)
-        elif kind in _FIXED:
-            length = _FIXED[kind]
-        else:
-            raise ValueError(f"wire type {kind} does not exist")
-        if position + length > len(view):
-            raise ValueError("it ends inside a field")
-        yield key >> 3, view[position : position + length]
-        position += length
-
-
-def _read_varint(view: memoryview, position: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte = view[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, position
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number of more than 64 bits")
-
-
 def _values(feature: memoryview) -> list[Value]:
     values: list[Value] = []
-    for kind, content in _fields(feature):
-        for _, value in _fields(_message(content)):
+    for kind, content in fields(feature):
+        for _, value in fields(_message(content)):
             if kind == _BYTES:
                 values.append(bytes(_message(value)))
             elif kind == _FLOATS:
@@ -126,7 +90,7 @@ def _values(feature: memoryview) -> list[Value]:
 def _varints(view: memoryview) -> Iterator[int]:
     position = 0
     while position < len(view):
-        number, position = _read_varint(view, position)
+        number, position = read_varint(view, position)
         yield number
 
 

@@ -17,7 +17,7 @@ import sys
 import traceback
 from typing import NoReturn
 
-from headway.engines.tensorflow.assignment import Assignment
+from headway.engines.assignment import Assignment
 from headway.engines.tensorflow.ports import PortTaken
 
 

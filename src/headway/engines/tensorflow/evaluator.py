@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from headway.engines.assignment import Assignment
 from headway.engines.tensorflow import checkpoint, server
-from headway.engines.tensorflow.assignment import Assignment
 from headway.engines.tensorflow.evaluation import Evaluation
 from headway.engines.tensorflow.problem import Problem
 from headway.engines.tensorflow.stream import reporter

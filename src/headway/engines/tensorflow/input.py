@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from headway.engines.tensorflow.assignment import Assignment
+from headway.engines.assignment import Assignment
 from headway.engines.tensorflow.augment import vary
 from headway.engines.tensorflow.problem import Problem
 from headway.engines.tensorflow.stream import Stream, reporter

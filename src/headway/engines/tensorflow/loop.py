@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import time
 
+from headway.engines.assignment import Assignment
 from headway.engines.tensorflow import checkpoint, server
-from headway.engines.tensorflow.assignment import Assignment
 from headway.engines.tensorflow.evaluation import Evaluation, Result
 from headway.engines.tensorflow.export import export
 from headway.engines.tensorflow.problem import Problem
@@ -85,8 +85,8 @@ class Training:
         self.introduce(started)
 
         event, call, clock = self.assignment.event, self.trainer.step, time.perf_counter
-        stop, every, save = self.job.workload.stop, self.job.workload.evaluate.every, self.job.checkpoint
-        batch_size, per_call = self.job.batch_size_of(self.assignment.task), self.job.workload.steps_per_call
+        stop, every, save = self.job.training.stop, self.job.training.evaluate.every, self.job.checkpoint
+        batch_size, per_call = self.job.batch_size_of(self.assignment.task), self.job.training.steps_per_call
         first_own_step, generation = self.own_steps, started.generation
         next_evaluation = _next_multiple(every, started.step)
         next_save = _next_multiple(save.steps, started.step)
@@ -159,7 +159,7 @@ class Training:
 
     @property
     def has_all_steps(self) -> bool:
-        asked = self.job.workload.stop.steps
+        asked = self.job.training.stop.steps
         return asked is not None and self.global_step >= asked
 
     def stopped(self, ended: Stopped | None = None) -> str:

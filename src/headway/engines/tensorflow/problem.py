@@ -16,9 +16,9 @@ from headway.workloads.streamed import StreamedData
 
 class Problem:
     def __init__(self, job: Job) -> None:
-        self.settings = job.workload
-        self._model = workloads.model(job.workload.model.name)
-        self.data = workloads.dataset(job.workload.dataset.name).describe(job.workload.dataset)
+        self.settings = job.training
+        self._model = workloads.model(job.training.model.name)
+        self.data = workloads.dataset(job.training.dataset.name).describe(job.training.dataset)
 
     def load(self, split: Split) -> Arrays | Records:
         """Features as they are stored (bytes, for images) and labels; or where to read them."""

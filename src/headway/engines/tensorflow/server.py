@@ -10,8 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from headway.engines.assignment import Assignment
 from headway.engines.tensorflow import ports
-from headway.engines.tensorflow.assignment import Assignment
 from headway.errors import SiteError
 
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from headway.engines.assignment import Assignment
 from headway.engines.tensorflow import ports, server
-from headway.engines.tensorflow.assignment import Assignment
 from headway.engines.tensorflow.barrier import (
     Action,
     Admit,
@@ -77,7 +77,7 @@ class Updater:
         self._tasks = self._job.cluster.training_tasks()
         self._target = target
         sizes = [self._job.batch_size_of(task) for task in self._tasks]
-        last_step = self._job.workload.stop.steps
+        last_step = self._job.training.stop.steps
         self._barrier = Barrier(sizes, self._job.strategy.aggregate or len(sizes), last_step=last_step)
         self._expected_examples = expected_examples(self._job)
         self._arrived_at: dict[int, float] = {}
@@ -86,7 +86,7 @@ class Updater:
         self._updated_at: float | None = None
         self._is_blocked = False
         self._blocked_said = -BLOCKED_SECONDS
-        self._optimizer = Optimizer(self._job.workload.optimizer)
+        self._optimizer = Optimizer(self._job.training.optimizer)
 
     def run(self) -> None:
         """Until the servers are ended. Raises when that cannot go on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from headway.engines.tensorflow.assignment import Assignment
+from headway.engines.assignment import Assignment
 from headway.engines.tensorflow.trainer import Trainer
 
 STRATEGIES = {

@@ -28,8 +28,8 @@ import tensorflow as tf
 from tensorflow.python.distribute.collective_all_reduce_strategy import CollectiveAllReduceExtended
 from tensorflow.python.eager import context
 
+from headway.engines.assignment import Assignment
 from headway.engines.tensorflow import checkpoint, input, ports, server, step
-from headway.engines.tensorflow.assignment import Assignment
 from headway.engines.tensorflow.initial import initial_values
 from headway.engines.tensorflow.optimizers import Optimizer
 from headway.engines.tensorflow.placement import place
@@ -128,7 +128,7 @@ class AllReduce:
         self.ring = ring or Ring(assignment)
         self.device = f"/job:{assignment.task.role}/task:{assignment.task.index}/device:CPU:0"
         self.problem = Problem(self.job)
-        self.optimizer = Optimizer(self.job.workload.optimizer)
+        self.optimizer = Optimizer(self.job.training.optimizer)
         self.batch_size = self.job.batch_size_of(assignment.task)
         self._examples = sum(self.job.batch_size_of(task) for task in self.job.cluster.training_tasks())
         self._train = input.TrainingInput(self.problem, assignment, server.config(assignment))
@@ -230,7 +230,7 @@ class AllReduce:
         """The function that makes steps: (how many, closing?) -> [made, loss, penalty, input seconds], as sums."""
 
         def call(num_steps: Any, closing: Any) -> Any:
-            if self.job.workload.steps_per_call == 1:  # then nobody ever asks for more
+            if self.job.training.steps_per_call == 1:  # then nobody ever asks for more
                 return self._one_step(iterator, 0.0, num_steps, closing)[0]
 
             def another(seen: Any, _: Any) -> tuple[Any, Any]:
@@ -294,7 +294,7 @@ class AllReduce:
             step=self._step,
             num_steps=int(made),
             loss=loss / made,
-            penalty=penalty / made if self.job.workload.optimizer.weight_decay else None,
+            penalty=penalty / made if self.job.training.optimizer.weight_decay else None,
             accepted=int(made),
             staleness=None,
             input_seconds=input_seconds,
@@ -315,7 +315,7 @@ class AllReduce:
         del reason
         if self._begun is not None:  # stopped while we waited for it: the others may have begun
             wait([self._begun], BEGIN_SECONDS)
-        asked = self.job.workload.stop.steps
+        asked = self.job.training.stop.steps
         if not self._is_connected or (asked is not None and self._step >= asked):
             return  # the others have counted the same steps, and leave too
         self._is_connected = False

@@ -20,8 +20,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from headway.engines.assignment import Assignment
 from headway.engines.tensorflow import checkpoint, input, server, step
-from headway.engines.tensorflow.assignment import Assignment
 from headway.engines.tensorflow.barrier import Answer
 from headway.engines.tensorflow.initial import initial_values
 from headway.engines.tensorflow.optimizers import Optimizer
@@ -87,7 +87,7 @@ class GraphTrainer:
         self.config = server.config(assignment)
         self.device = "/device:CPU:0"  # where this task computes
         self.problem = Problem(self.job)
-        self.optimizer = Optimizer(self.job.workload.optimizer)
+        self.optimizer = Optimizer(self.job.training.optimizer)
         self._train = input.TrainingInput(self.problem, assignment, self.config)
         self._declared = declared(self.problem)
         self._graph: Any = None
@@ -134,7 +134,7 @@ class GraphTrainer:
             return None
         self._generation = int(generation)
         now = self._join(int(now))
-        per_call = self.job.workload.steps_per_call
+        per_call = self.job.training.steps_per_call
         self._calls = {1: self._session.make_callable(self._one_step)}
         if per_call > 1:
             self._calls[per_call] = self._session.make_callable(self._several_steps)
@@ -197,7 +197,7 @@ class GraphTrainer:
             step=rows[-1][0],
             num_steps=len(rows),
             loss=loss,
-            penalty=penalty if self.job.workload.optimizer.weight_decay else None,
+            penalty=penalty if self.job.training.optimizer.weight_decay else None,
             staleness=[row[1] for row in rows] if self.counts_staleness else None,
             accepted=sum(row[2] for row in rows),
             input_seconds=input_seconds,
@@ -234,7 +234,7 @@ class GraphTrainer:
 
     def _build(self, own_steps: int) -> None:
         """The whole graph, anew for each start: its seed and the place in the input depend on `own_steps`."""
-        per_call, assignment = self.job.workload.steps_per_call, self.assignment
+        per_call, assignment = self.job.training.steps_per_call, self.assignment
         self._own_steps = own_steps
         devices = self.state_devices()
         parts = place(self._declared, len(devices), self.job.strategy.placement)

@@ -13,8 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from headway.engines.assignment import Assignment
 from headway.engines.tensorflow import ports, server
-from headway.engines.tensorflow.assignment import Assignment
 from headway.engines.tensorflow.strategies.graph import GraphTrainer
 
 

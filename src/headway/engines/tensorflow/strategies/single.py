@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from headway.engines.assignment import Assignment
 from headway.engines.tensorflow import step
-from headway.engines.tensorflow.assignment import Assignment
 from headway.engines.tensorflow.step import StepTensors
 from headway.engines.tensorflow.strategies.graph import GraphTrainer
 from headway.engines.tensorflow.wire import Wire

@@ -1,0 +1,25 @@
+"""`python -m headway.engines.command -- PROGRAM ARGUMENTS`: one task of a run; see the package's docstring."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import NoReturn
+
+from headway.engines.assignment import Assignment
+from headway.engines.command.program import Program
+
+
+def main() -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the launcher decides
+    assignment = Assignment(os.environ)
+    code = Program(assignment, sys.argv[2:]).run()
+    assignment.events.close()
+    if code < 0:  # ended by a signal: so do we, and whoever looks sees what it was
+        os.kill(os.getpid(), -code)
+    os._exit(abs(code))
+
+
+if __name__ == "__main__":
+    main()
