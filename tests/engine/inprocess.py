@@ -38,6 +38,7 @@ from headway.spec.job import Job
 v1 = tf.compat.v1
 T = TypeVar("T")
 LARGEST: dict[Role, int] = {"chief": 1, "worker": 2, "ps": 3}
+MOST_DEVICES = 3
 WAIT_SECONDS = 60.0
 # 240 examples: shared out over two or three tasks, the tasks' batches join to those of one process.
 DATA: dict[str, Any] = {"name": "synthetic", "shape": [6, 6, 1], "classes": 4, "size": 240, "test_size": 8}
@@ -45,17 +46,21 @@ SOFTMAX = {"name": "softmax", "init": "normal"}
 CNN = {"name": "mnist_cnn", "dropout": 0.0}
 
 
-def workload(batch_size: int = 20, **settings: Any) -> dict[str, Any]:
+def workload(batch_size: int | None = 20, **settings: Any) -> dict[str, Any]:
     return {"model": SOFTMAX, "dataset": DATA, "batch_size": batch_size, **settings}
 
 
-def job_of(servers: int, tasks: int, batch_sizes: dict[str, int] | None = None, **settings: Any) -> Job:
-    """A job with this many servers and training tasks, one of them the chief; `batch_sizes` by role, `settings` as
-    for make_job."""
+def job_of(
+    servers: int, tasks: int, batch_sizes: dict[str, int] | None = None, devices: int = 1, **settings: Any
+) -> Job:
+    """A job with this many servers and training tasks, one of them the chief; `batch_sizes` by role, `devices` of each
+    training task, `settings` as for make_job."""
     counts = {role: count for role, count in (("chief", 1), ("worker", tasks - 1), ("ps", servers)) if count}
     job = make_job(cluster=counts, **settings).model_dump(mode="json")
     for role, size in (batch_sizes or {}).items():
         job["cluster"][role]["batch_size"] = size
+    for role in ("chief", "worker"):
+        job["cluster"][role]["devices"] = devices
     return Job.model_validate(job)
 
 
@@ -68,7 +73,9 @@ def _addresses() -> dict[Role, list[str]]:
 @cache
 def _servers() -> dict[Task, Any]:
     """All of them at once: a session waits for every server of the cluster."""
-    config = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=4)
+    config = v1.ConfigProto(
+        intra_op_parallelism_threads=1, inter_op_parallelism_threads=4, device_count={"CPU": MOST_DEVICES}
+    )
     cluster = tf.train.ClusterSpec(_addresses())
     return {
         Task(role, index): tf.distribute.Server(cluster, job_name=role, task_index=index, config=config)
@@ -93,6 +100,8 @@ class Cluster:
         self.folder = RunFolder.create(root, "inprocess")
         self.folder.job_file.write_text(to_json({"format": 1, "resolved": job.model_dump(mode="json")}))
         self.names = [str(task) for task in job.cluster.training_tasks()]
+        if job.strategy.replication == "in_graph":  # the others have no Trainer
+            self.names = self.names[:1]
         self.chief, *self.workers = self.names
         self.trainers: dict[str, GraphTrainer] = {}
         for name in self.names:
@@ -130,10 +139,9 @@ class Cluster:
         if self.job.strategy.kind != "single":
             v1.Session.reset(_servers()[Task("ps", 0)].target)  # all servers' variables and queues
 
-    @property
-    def target(self) -> str:
+    def target(self, name: str = "ps/0") -> str:
         """For a session of one's own."""
-        return str(_servers()[Task("ps", 0)].target)
+        return str(_servers()[Task.parse(name)].target)
 
     # --- what tasks do ---------------------------------------------------------------------------------------
     def go(self, function: Callable[..., T], *arguments: Any) -> Future[T]:

@@ -55,20 +55,31 @@ class Case(NamedTuple):
     strategy: Any = "allreduce"
     worker_batch: int | None = None
     equals_single: bool = True
+    joined_batch: int = 40
+    devices: int = 1
+    """Of the chief; the worker has one more, for its batch to be split unevenly."""
 
     def job(self) -> Job:
         job = make_job(workload=self.workload, strategy=self.strategy, cluster=BOTH).model_dump(mode="json")
         job["cluster"]["worker"]["batch_size"] = self.worker_batch
+        if self.devices > 1:
+            job["cluster"]["chief"]["devices"], job["cluster"]["worker"]["devices"] = self.devices, self.devices + 1
         return Job.model_validate(job)
 
 
 CASES = {
+    # First: the first case's devices are those that the processes have to the end.
+    "devices": Case({**CNN, "optimizer": EVERYTHING}, calls=(1,) * 4, devices=2),
     **{
         name: Case({**SOFTMAX, "optimizer": {"name": name, "learning_rate": 0.02}})
         for name in ("sgd", "momentum", "adagrad", "adam", "rmsprop")
     },
     "everything": Case({**CNN, "optimizer": EVERYTHING}, calls=(1,) * 4),
     "several": Case({**SOFTMAX, "steps_per_call": 4}, calls=(4, 4, 1, 3, 2), worker_calls=(4, 4, 1, 4, 2)),
+    # 41 examples, all of them in every step: 21 of one task, 20 of the other.
+    "remainder": Case(
+        {**SOFTMAX, "dataset": {**DATA, "size": 41}, "batch_size": None, "global_batch_size": 41}, joined_batch=41
+    ),
     "bfloat16": Case(SOFTMAX, strategy={"kind": "allreduce", "transfer": "bfloat16"}, equals_single=False),
     "unequal": Case(SOFTMAX, worker_batch=5, equals_single=False),
     "normed": Case(NORMED, calls=(1,), worker_batch=5, equals_single=False),
@@ -78,6 +89,7 @@ CASES = {
 class Trained(NamedTuple):
     values: dict[str, Any]
     results: list[dict[str, Any]]
+    devices: list[str] = []  # noqa: RUF012 - only of the case that asks for several
 
 
 # --- a member's process ---------------------------------------------------------------------------------------
@@ -90,6 +102,8 @@ def assignment(folder: str | Path, task: str, cluster: dict[str, list[str]] | No
 
 def member(task: str, cluster: dict[str, list[str]], folders: dict[str, str]) -> None:
     """Go through all cases; leave variables and results of each in its folder."""
+    from tensorflow.python.eager import context
+
     from headway.engines.tensorflow.strategies.allreduce import AllReduce
 
     ring = None
@@ -100,12 +114,25 @@ def member(task: str, cluster: dict[str, list[str]], folders: dict[str, str]) ->
         started = trainer.start(0)
         assert (started.how, started.step, started.generation) == (None if task == "worker/0" else "fresh", 0, 1)
         calls = case.worker_calls if task == "worker/0" and case.worker_calls else case.calls
+        if name == "devices":
+            context.enable_run_metadata()
         results = [trainer.step(num_steps)._asdict() for num_steps in calls]
         trainer.leave("steps")
+        if name == "devices":
+            (Path(folder) / f"{Task.parse(task).slug}.devices").write_text(json.dumps(used_devices("Conv2D")))
         path = Path(folder) / Task.parse(task).slug
         values: dict[str, Any] = trainer.snapshot().values
         np.savez(path.with_suffix(".npz"), **values)
         path.with_suffix(".json").write_text(json.dumps(results), encoding="utf-8")
+
+
+def used_devices(kind: str) -> list[str]:
+    """On which devices operations of this kind were, of all that ran since run metadata was asked for."""
+    from tensorflow.python.eager import context
+
+    graphs = context.export_run_metadata().partition_graphs
+    context.disable_run_metadata()
+    return sorted({node.device for graph in graphs for node in graph.node if kind in node.op})
 
 
 if __name__ == "__main__":
@@ -146,6 +173,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Tra
             name: Trained(
                 dict(np.load(Path(folder) / f"{Task.parse(name).slug}.npz")),
                 json.loads((Path(folder) / f"{Task.parse(name).slug}.json").read_text()),
+                json.loads((Path(folder) / f"{Task.parse(name).slug}.devices").read_text())
+                if case == "devices"
+                else [],
             )
             for name in MEMBERS
         }
@@ -163,7 +193,7 @@ def initial_of(job: Job) -> dict[str, Any]:
 def single_on_joined_batches(root: Path, case: Case, num_steps: int) -> Trained:
     from headway.engines.tensorflow.strategies.single import Single
 
-    workload = {**case.workload, "batch_size": 40, "steps_per_call": 1}
+    workload = {**case.workload, "batch_size": case.joined_batch, "global_batch_size": None, "steps_per_call": 1}
     trainer = Single(assignment(folder_of(root, make_job(workload=workload)).path, "chief/0"))
     trainer.start(0)
     results = [trainer.step(1)._asdict() for _ in range(num_steps)]
@@ -181,8 +211,9 @@ def test_equals_single_on_the_joined_batches(name: str, trained: dict[str, dict[
     for variable, value in initial_of(CASES[name].job()).items():
         assert np.abs(single.values[variable] - value).max() > 1e-3, f"{variable} has not learnt anything"
     if name != "several":
-        # The tasks' batches are equally large, so the mean of their losses is the joined batch's.
-        both = [(one["loss"] + other["loss"]) / 2 for one, other in zip(chief.results, worker.results, strict=True)]
+        sizes = [CASES[name].job().batch_size_of(Task.parse(member)) for member in MEMBERS]
+        pairs = zip(chief.results, worker.results, strict=True)
+        both = [np.average([one["loss"], other["loss"]], weights=sizes) for one, other in pairs]
         np.testing.assert_allclose(both, [result["loss"] for result in single.results], rtol=1e-4)
         for one, other in zip(chief.results, single.results, strict=True):
             assert one["penalty"] == (None if other["penalty"] is None else pytest.approx(other["penalty"], rel=1e-4))
@@ -195,6 +226,12 @@ def test_members_stay_equal_to_the_last_bit(name: str, trained: dict[str, dict[s
         np.testing.assert_array_equal(value, worker.values[variable], err_msg=variable)
     for field in ("step", "num_steps", "accepted"):
         assert [result[field] for result in chief.results] == [result[field] for result in worker.results]
+
+
+def test_every_device_of_a_member_computes(trained: dict[str, dict[str, Trained]]) -> None:
+    chief, worker = (trained["devices"][name].devices for name in MEMBERS)
+    assert chief == [f"/job:chief/replica:0/task:0/device:CPU:{number}" for number in range(2)]
+    assert worker == [f"/job:worker/replica:0/task:0/device:CPU:{number}" for number in range(3)]
 
 
 def test_a_call_has_as_many_steps_as_all_members_ask_for(trained: dict[str, dict[str, Trained]]) -> None:

@@ -178,6 +178,24 @@ def test_unlike_batches_count_by_their_examples_and_clipping_and_decay_apply_onc
         assert [update["examples"] for update in run.updates()] == [50] * 4
 
 
+@pytest.mark.parametrize("tasks", [2, 3])
+def test_a_global_batch_with_a_remainder_equals_one_process_on_the_whole_of_it(tmp_path: Path, tasks: int) -> None:
+    """All 41 examples are in every step: shared out over tasks, as the global batch is, or in one process."""
+    optimizer = {"name": "momentum", "learning_rate": 0.05, "weight_decay": 0.1, "clip": {"norm": 0.5}}
+    settings: dict[str, Any] = {"dataset": {**DATA, "size": 41}, "optimizer": optimizer}
+    alone, expected = single(tmp_path, STEPS, batch_size=41, **settings)
+    job = job_of(2, tasks, strategy="ps-sync", workload=workload(None, global_batch_size=41, **settings))
+    sizes = [job.batch_size_of(task) for task in job.cluster.training_tasks()]
+    assert sizes == {2: [21, 20], 3: [14, 14, 13]}[tasks]
+    with cluster(tmp_path, job) as run:
+        results, found, updates = run.steps(STEPS), run.values(), run.updates()
+    assert_close(found, expected)
+    for number, one in enumerate(alone):
+        losses = [results[name][number].loss for name in run.names]
+        assert np.average(losses, weights=sizes) == pytest.approx(one.loss, rel=1e-5)
+    assert [update["examples"] for update in updates] == [41] * STEPS
+
+
 @pytest.mark.parametrize("sizes", [{"chief": 8, "worker": 8}, {"chief": 12, "worker": 4}], ids=["like", "unlike"])
 def test_moving_averages_of_ps_sync_take_the_mean_over_tasks_once_per_step(
     tmp_path: Path, sizes: dict[str, int]
@@ -277,7 +295,7 @@ def somebody_elses_turn(run: Cluster, server: str, direction: str) -> Iterator[N
             with tf.control_dependencies([over]):
                 given_back = tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
             wait_for_it, give_back = signal.dequeue(), end.enqueue(True)
-        with v1.Session(run.target) as session:
+        with v1.Session(run.target()) as session:
             future = run.go(session.run, given_back)
             session.run(wait_for_it)
             yield

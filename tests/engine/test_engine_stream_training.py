@@ -45,9 +45,17 @@ def job(dataset: dict[str, Any], servers: int, tasks: int, strategy: Any) -> Any
 
 
 @pytest.mark.parametrize("data", ["shards", "photos"])
-@pytest.mark.parametrize(("servers", "tasks", "strategy"), [(0, 1, "single"), (1, 1, "ps-async"), (2, 2, "ps-sync")])
+@pytest.mark.parametrize(
+    ("servers", "tasks", "strategy"),
+    [
+        (0, 1, "single"),
+        (1, 1, "ps-async"),
+        (2, 2, "ps-sync"),
+        (1, 2, {"kind": "ps-sync", "replication": "in_graph"}),
+    ],
+)
 def test_streamed_data_trains_like_data_in_memory(
-    request: pytest.FixtureRequest, tmp_path: Path, data: str, servers: int, tasks: int, strategy: str
+    request: pytest.FixtureRequest, tmp_path: Path, data: str, servers: int, tasks: int, strategy: Any
 ) -> None:
     dataset = {**request.getfixturevalue(data), "augment": {"shift": 1, "flip": True}}
     found = []

@@ -218,8 +218,8 @@ def test_tasks_that_are_there_before_the_updater_say_again_that_they_joined(
     monkeypatch.setattr(ps_sync, "WELCOME_SECONDS", 0.1)
     heard: list[list[int] | None] = []
 
-    def reply(trainer: PsSync, echo: int) -> list[int] | None:
-        heard.append(listen(trainer, echo))
+    def reply(trainer: PsSync, task: int, echo: int) -> list[int] | None:
+        heard.append(listen(trainer, task, echo))
         return heard[-1]
 
     listen = PsSync._reply

@@ -18,7 +18,7 @@ SERVERS = ["ps/0", "ps/1"]
 BATCH = 500
 
 
-def job_of(folder: Path, steps: int, servers: int) -> Path:
+def job_of(folder: Path, steps: int, servers: int, replication: str = "between_graph") -> Path:
     return write_job(
         folder / "job.yaml",
         workload={
@@ -28,7 +28,7 @@ def job_of(folder: Path, steps: int, servers: int) -> Path:
             "optimizer": {"name": "adam", "learning_rate": 0.001},
             "stop": {"steps": steps},
         },
-        strategy="ps-sync",
+        strategy={"kind": "ps-sync", "replication": replication},
         cluster={"chief": 1, "worker": 1, "ps": servers},
     )
 
@@ -37,9 +37,11 @@ def has_one_gradient_of_each(update: dict[str, Any]) -> bool:
     return sorted(update["tasks"]) == ALL and update["examples"] == len(ALL) * BATCH
 
 
-def test_a_killed_worker_is_waited_for_and_nothing_is_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replication", ["between_graph", "in_graph"])
+def test_a_killed_worker_is_waited_for_and_nothing_is_lost(tmp_path: Path, replication: str) -> None:
     steps = 1500
-    with Running(tmp_path / "runs", "run", str(job_of(tmp_path, steps, servers=1))) as running:
+    job = job_of(tmp_path, steps, servers=1, replication=replication)
+    with Running(tmp_path / "runs", "run", str(job)) as running:
         running.trains(*ALL)
         running.kill("worker/0")
         killed_at = time.time()
@@ -48,16 +50,18 @@ def test_a_killed_worker_is_waited_for_and_nothing_is_lost(tmp_path: Path) -> No
     (restart,) = running.events("restarting")
     assert (restart["task"], restart["reason"]) == ("worker/0", "signal SIGKILL")
     assert running.events("rollback") == []
-    assert [event["how"] for event in running.events("initialized")] == ["fresh"]
+    # With one client it is the chief's step that breaks: the chief connects again, to what is there.
+    is_in_graph = replication == "in_graph"
+    assert [event["how"] for event in running.events("initialized")] == ["fresh", *["adopted"] * is_in_graph]
     updates = running.events("update")
     assert [update["step"] for update in updates] == list(range(1, steps + 1))
     assert all(has_one_gradient_of_each(update) for update in updates)
     # What the worker had sent counts, so its next process may have sent a second one of that step. A task that a server
     # has refused (graph.was_refused) begins its step anew as well; that is rare, and the record says it.
-    refused = Counter(event["task"] for event in running.events("refused"))
+    refused = Counter(event["task"] for event in running.events("refused")) + Counter(["chief/0"] * is_in_graph)
     dropped = Counter(name for update in updates for name in update["dropped"])
     assert dropped <= Counter(["worker/0"]) + refused
-    first, again = (event for event in running.events("joined") if event["task"] == "worker/0")
+    first, *_, again = (event for event in running.events("joined") if event["task"] == "worker/0")
     assert (first["attempt"], again["attempt"]) == (0, 1)
     # One was under way when the worker died; of another one the worker, but not yet the record, had heard.
     assert sum(killed_at < update["t"] < again["t"] for update in updates) <= 2
@@ -65,6 +69,20 @@ def test_a_killed_worker_is_waited_for_and_nothing_is_lost(tmp_path: Path) -> No
     assert len(set(accepted)) == len(accepted) >= steps - refused["chief/0"]
     counted = counted_updates(running.folder.checkpoints / f"step-{steps:08}")
     assert counted == pytest.approx([steps, steps], abs=0.4)
+
+
+def test_with_one_client_a_stop_loses_nothing(tmp_path: Path) -> None:
+    """Also when the worker has just died, and the client could make no step any more."""
+    with Running(tmp_path / "runs", "run", str(job_of(tmp_path, 10**6, servers=1, replication="in_graph"))) as running:
+        running.trains(*ALL)
+        running.kill("worker/0")
+        running.wait_for(lambda: running.events("disconnected"), "the client to notice")
+        running.stop()
+    assert running.run.state == "stopped"
+    last = running.events("update")[-1]["step"]
+    assert [event["step"] for event in running.events("finished")] == [last]
+    assert running.run.summary()["steps"] == last > 20
+    assert running.events("rollback") == []
 
 
 def test_when_the_server_with_the_updater_is_killed_all_begin_again_at_the_checkpoint(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 STEPS = 150
 
 
-def run_to_the_end(folder: Path, strategy: Any, cluster: dict[str, int], **workload: Any) -> api.Run:
+def run_to_the_end(folder: Path, strategy: Any, cluster: dict[str, Any], **workload: Any) -> api.Run:
     job = write_job(
         folder / "job.yaml",
         strategy=strategy,
@@ -53,6 +54,27 @@ def test_ps_sync_takes_one_gradient_of_every_task(tmp_path: Path) -> None:
     assert "ps-sync, 2 of 2 gradients per update" in shown
     assert "ps/0" in shown
     assert "ps/1" in shown
+
+
+def test_one_client_computes_on_every_task(tmp_path: Path) -> None:
+    """In-graph, with a global batch that leaves a remainder, and two devices in each task."""
+    strategy = {"kind": "ps-sync", "replication": "in_graph"}
+    cluster = {"chief": {"count": 1, "devices": 2}, "worker": {"count": 1, "devices": 2}, "ps": 1}
+    run = run_to_the_end(tmp_path, strategy, cluster, batch_size=None, global_batch_size=101)
+    figures = run.summary()
+    assert (figures["state"], figures["steps"], figures["reason"]) == ("finished", STEPS, "steps")
+    assert gradients(run) == {"chief/0": STEPS, "worker/0": STEPS}
+    assert {row["task"]: row["examples"] for row in run.rows("steps")} == {"chief/0": 51, "worker/0": 50}
+    updates = run.rows("updates")
+    assert [row["step"] for row in updates] == list(range(1, STEPS + 1))
+    assert all(sorted(row["tasks"]) == ["chief/0", "worker/0"] and row["examples"] == 101 for row in updates)
+    assert (figures["batch_size"], figures["global_batch_size"], figures["effective_batch"]) == (None, 101, 101)
+    assert figures["accuracy"] > 0.8
+    ready = [json.loads(row["data"]) for row in run.rows("events") if row["kind"] == "ready"]
+    assert [event["devices"] for event in ready if "devices" in event] == [["CPU:0", "CPU:1"]] * 2
+    shown = headway("show", "last", root=tmp_path / "runs").stdout
+    assert "one client (in-graph)" in shown
+    assert "101 examples, shared out over 2 training tasks" in shown
 
 
 def test_allreduce_trains_without_servers(tmp_path: Path) -> None:

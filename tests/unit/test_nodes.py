@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headway.errors import HeadwayError
+from headway.launch.calibrate import training_alone
 from headway.spec.job import Job
 from headway.spec.load import parse_job
 from headway.spec.nodes import hosts, needs_core_speed, scaled
@@ -118,6 +119,15 @@ def test_a_gpu_is_worth_as_many_cores_as_its_speed_says_and_time_runs_slower_unt
     assert resolved.job.site.core_speed == 500.0
     assert "41 cores here" in reasons(resolved)["site.dilation"][1]
     assert not needs_core_speed(resolved.job)
+
+
+@pytest.mark.parametrize(
+    ("batch", "size"), [({}, 100), ({"batch_size": 30}, 30), ({"global_batch_size": 51}, 25)], ids=str
+)
+def test_a_core_is_measured_with_the_batch_of_one_task(batch: dict[str, int], size: int) -> None:
+    alone = training_alone(job(layout="PS-W-W", workload={"model": "mnist_cnn", "dataset": "mnist", **batch}))
+    assert (alone.strategy.kind, alone.training.batch_size, alone.training.global_batch_size) == ("single", size, None)
+    assert [resolve(alone, 2).job.batch_size_of(task) for task in alone.cluster.tasks()] == [size]
 
 
 def test_a_gpu_type_without_a_speed_for_the_model_is_refused_with_advice() -> None:

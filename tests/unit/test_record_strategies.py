@@ -340,6 +340,11 @@ def test_servers_are_told_with_their_share_and_their_largest_variables(tmp_path:
             (2, "partitioned", None, None, "float32"),
             "ps-sync, 2 of 2 gradients per update, partitioned over 2 servers",
         ),
+        (
+            {"kind": "ps-sync", "replication": "in_graph"},
+            (2, "partitioned", None, None, "float32"),
+            "ps-sync, 2 of 2 gradients per update, one client (in-graph), partitioned over 2 servers",
+        ),
         ("allreduce", (None, None, None, None, "float32"), "allreduce"),
     ],
 )
@@ -350,7 +355,22 @@ def test_a_strategys_settings_are_figures_where_they_mean_something(
     figures = run.summary()
     assert tuple(figures[name] for name in ("aggregate", "placement", "pull_ahead", "exchange", "transfer")) == settings
     assert strategy_line(figures) == words
+    asked = run.job["strategy"]["replication"] if figures["strategy"] == "ps-sync" else None
+    assert figures["replication"] == asked
+    assert query("select replication from runs", [run])[1] == [(asked,)]
     assert query("select aggregate, placement, pull_ahead, exchange, transfer from runs", [run])[1] == [settings]
+
+
+@pytest.mark.parametrize("batch", [{"batch_size": 40}, {"global_batch_size": 50}])
+def test_the_figures_say_which_batch_size_was_asked(tmp_path: Path, batch: dict[str, int]) -> None:
+    workload = {"model": "softmax", "dataset": "synthetic", "stop": {"steps": 8}, **batch}
+    run = Run(new_run(tmp_path, workload=workload))
+    figures = run.summary()
+    asked = (batch.get("batch_size"), batch.get("global_batch_size"))
+    assert (figures["batch_size"], figures["global_batch_size"]) == asked
+    assert query("select batch_size, global_batch_size from runs", [run])[1] == [asked]
+    shown = dict(summary_lines(figures, run)).get("global batch size")
+    assert shown == ("50 examples, shared out over 2 training tasks" if asked[1] else None)
 
 
 def test_the_list_of_runs_fits_on_a_screen(synchronous: RunFolder, reduced: RunFolder, tmp_path: Path) -> None:

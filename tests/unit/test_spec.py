@@ -106,6 +106,13 @@ def test_a_mistake_names_the_setting_the_value_and_what_is_allowed(changes: dict
         ({"dataset": {"name": "synthetic", "sise": 3}}, ["workload.dataset.sise", "did you mean 'size'?"]),
         ({"model": "linear"}, ["workload", "linear needs"]),
         ({"batch_size": 10**9}, ["batch_size: 1000000000", "examples"]),
+        ({"global_batch_size": 10**9}, ["global_batch_size: 1000000000", "examples"]),
+        ({"global_batch_size": 0}, ["workload.global_batch_size: 0", "greater than or equal to 1"]),
+        ({"global_batch_size": 1}, ["workload.global_batch_size: 1", "2 training tasks", "allowed: 2 or more"]),
+        (
+            {"batch_size": 20, "global_batch_size": 40},
+            ["batch_size: 20 and global_batch_size: 40", "only one", "of each training task"],
+        ),
         ({"stop": {"accuracy": 0.9}}, ["stop.accuracy needs evaluate.every"]),
         ({"model": "autoencoder", "stop": {"accuracy": 0.9}}, ["model autoencoder has a loss, but no accuracy"]),
         ({"model": {"name": "autoencoder", "hidden": []}}, ["workload.model.hidden"]),
@@ -173,6 +180,17 @@ def test_asked_threads_are_kept_and_not_called_a_choice() -> None:
     assert "cluster.worker.threads.intra_op" not in reasons(resolved)
 
 
+def test_several_devices_have_a_thread_each_and_stay_with_a_single_task() -> None:
+    cluster = {"training": 2, "chief": {"devices": 3}, "ps": 1}
+    resolved = resolve(parse_job(job(cluster=cluster)), num_cores=2)
+    assert (resolved.job.cluster.chief.devices, resolved.job.cluster.worker.devices) == (3, 1)
+    assert (resolved.job.cluster.chief.threads.inter_op, resolved.job.cluster.worker.threads.inter_op) == (3, 1)
+    assert "devices" in reasons(resolved)["cluster.chief.threads.inter_op"]
+    for asked in ({"chief": {"devices": 3}}, {"worker": {"count": 4, "devices": 3}}, cluster):
+        alone = resolve(parse_job(job(strategy="single", cluster=asked)), num_cores=2).job.cluster
+        assert (alone.chief.count, alone.chief.devices) == (1, 3), asked
+
+
 def test_epochs_become_steps_with_the_arithmetic() -> None:
     workload = {"model": "softmax", "dataset": "mnist", "batch_size": 128, "stop": {"epochs": 2}}
     resolved = resolve(parse_job(job(workload=workload)), num_cores=2)
@@ -180,10 +198,46 @@ def test_epochs_become_steps_with_the_arithmetic() -> None:
     assert "60000" in reasons(resolved)["workload.stop.steps"]
 
 
-def test_resolving_what_was_resolved_changes_nothing() -> None:
-    once = resolve(parse_job(job(cluster={"training": 3, "ps": 1})), num_cores=2)
+@pytest.mark.parametrize("batch", [{}, {"batch_size": 7}, {"global_batch_size": 7}])
+def test_resolving_what_was_resolved_changes_nothing(batch: dict[str, int]) -> None:
+    workload = {**job()["workload"], **batch}
+    once = resolve(parse_job(job(workload=workload, cluster={"training": 3, "ps": 1})), num_cores=2)
     again = resolve(Job.model_validate(once.job.model_dump(mode="json")), num_cores=64)
     assert again.job == once.job
+
+
+def batch_sizes(resolved: Any) -> list[int]:
+    return [resolved.job.batch_size_of(task) for task in resolved.job.cluster.training_tasks()]
+
+
+@pytest.mark.parametrize(
+    ("asked", "strategy", "cluster", "sizes", "each"),
+    [
+        (90, "ps-sync", {"training": 3, "ps": 1}, [30, 30, 30], "30"),
+        (100, "ps-sync", {"training": 3, "ps": 1}, [34, 33, 33], "34 or 33"),
+        (101, "allreduce", {"worker": 3}, [34, 34, 33], "34 or 33"),
+        (3, "ps-async", {"chief": 1, "worker": 2, "ps": 1}, [1, 1, 1], "1"),
+        (100, "single", {"training": 3, "ps": 1}, [100], "100"),
+    ],
+)
+def test_a_global_batch_is_shared_out_and_the_record_says_which_was_asked(
+    asked: int, strategy: str, cluster: dict[str, int], sizes: list[int], each: str
+) -> None:
+    workload = {**job()["workload"], "global_batch_size": asked}
+    resolved = resolve(parse_job(job(workload=workload, strategy=strategy, cluster=cluster)), num_cores=2)
+    assert batch_sizes(resolved) == sizes
+    [choice] = [choice for choice in resolved.choices if choice.path == "workload.batch_size"]
+    assert choice.value == each
+    assert f"global_batch_size: {asked}, shared out over {len(sizes)} training tasks" in choice.reason
+    stored = resolved.as_file()["resolved"]["workload"]
+    assert (stored["batch_size"], stored["global_batch_size"]) == (None, asked)
+
+
+def test_without_a_batch_size_each_task_has_a_hundred_and_the_record_says_so() -> None:
+    resolved = resolve(parse_job(job()), num_cores=2)
+    assert batch_sizes(resolved) == [100, 100]
+    assert resolved.job.workload.batch_size == 100
+    assert "nothing was asked" in reasons(resolved)["workload.batch_size"]
 
 
 def test_the_schema_knows_every_setting() -> None:
@@ -224,11 +278,41 @@ def test_task_names() -> None:
         ({"strategy": {"kind": "ps-async", "aggregate": 1}}, ["aggregate", "only for ps-sync", "ps-async"]),
         ({"strategy": {"kind": "ps-sync", "aggregate": 3}}, ["strategy.aggregate: 3", "only 2 training tasks"]),
         ({"strategy": {"kind": "ps-sync", "pull_ahead": 1}}, ["pull_ahead", "only for ps-async"]),
+        ({"strategy": {"kind": "allreduce", "replication": "in_graph"}}, ["replication: in_graph", "only for ps-sync"]),
+        ({"strategy": {"kind": "ps-sync", "replication": "ingraph"}}, ["strategy.replication", "'in_graph'?"]),
+        (
+            {"strategy": {"kind": "ps-sync", "replication": "in_graph", "aggregate": 1}},
+            ["strategy.aggregate: 1", "all 2 training tasks", "between_graph"],
+        ),
+        (
+            {"strategy": {"kind": "ps-sync", "replication": "in_graph"}, "restart": {"exhausted": "continue"}},
+            ["restart.exhausted: continue", "in_graph", "write fail"],
+        ),
         ({"strategy": {"kind": "ps-sync", "exchange": "in_turn"}}, ["exchange", "only for ps-async"]),
         ({"strategy": {"kind": "single", "transfer": "bfloat16"}}, ["transfer", "sends nothing"]),
         ({"strategy": "allreduce", "restart": {"exhausted": "continue"}}, ["restart.exhausted", "write fail"]),
         ({"cluster": {"chief": 1, "ps": {"count": 1, "batch_size": 5}}}, ["ps.batch_size", "does not train"]),
         ({"cluster": {"chief": {"count": 1, "batch_size": 10**6}, "ps": 1}}, ["cluster.chief.batch_size", "examples"]),
+        ({"cluster": {"chief": 1, "ps": {"count": 1, "devices": 2}}}, ["ps.devices: 2", "does not train"]),
+        ({"cluster": {"chief": {"count": 1, "devices": 0}, "ps": 1}}, ["cluster.chief.devices: 0", "1"]),
+        (
+            {"cluster": {"chief": 1, "worker": {"count": 1, "batch_size": 3, "devices": 4}, "ps": 1}},
+            ["cluster.worker.devices: 4", "3 examples", "allowed: 3 or fewer"],
+        ),
+        (
+            {
+                "workload": {"model": "softmax", "dataset": "synthetic", "global_batch_size": 5},
+                "cluster": {"chief": {"count": 1, "devices": 3}, "worker": {"count": 1, "devices": 3}, "ps": 1},
+            },
+            ["cluster.worker.devices: 3", "2 examples"],
+        ),
+        (
+            {
+                "workload": {"model": "softmax", "dataset": "synthetic", "global_batch_size": 40},
+                "cluster": {"chief": 1, "worker": {"count": 1, "batch_size": 5}, "ps": 1},
+            },
+            ["cluster.worker.batch_size: 5", "workload.global_batch_size: 40", "give one of them"],
+        ),
     ],
 )
 def test_a_strategys_options_are_refused_where_they_mean_nothing(changes: dict[str, Any], wanted: list[str]) -> None:
@@ -255,6 +339,10 @@ def test_a_wrong_optimizer_setting_is_explained(optimizer: dict[str, Any], wante
 def test_ps_sync_takes_a_gradient_of_every_task_unless_told_otherwise() -> None:
     resolved = resolve(parse_job(job(strategy="ps-sync", cluster={"training": 3, "ps": 1})), num_cores=2)
     assert resolved.job.strategy.aggregate == 3
+    assert resolved.job.strategy.replication == "between_graph"
+    strategy = {"kind": "ps-sync", "replication": "in_graph"}
+    one_client = resolve(parse_job(job(strategy=strategy, cluster={"training": 3, "ps": 1})), num_cores=2)
+    assert one_client.job.strategy.aggregate == 3
     assert any(choice.path == "strategy.aggregate" for choice in resolved.choices)
 
 
@@ -273,4 +361,9 @@ def test_an_epoch_has_fewer_steps_where_each_takes_several_gradients() -> None:
     wanted = {"ps-async": 30, "ps-sync": 10, "allreduce": 10, "single": 20}
     for strategy, steps in wanted.items():
         settings = job(workload=workload, strategy=strategy, cluster=cluster)
+        assert resolve(parse_job(settings), num_cores=2).job.training.stop.steps == steps, strategy
+    # With a global batch a synchronous epoch has as many steps on three tasks as on one.
+    workload = {key: value for key, value in workload.items() if key != "batch_size"} | {"global_batch_size": 100}
+    for strategy, steps in {"ps-async": 60, "ps-sync": 20, "allreduce": 20, "single": 20}.items():
+        settings = job(workload=workload, strategy=strategy, cluster={"training": 3, "ps": 1})
         assert resolve(parse_job(settings), num_cores=2).job.training.stop.steps == steps, strategy

@@ -239,6 +239,52 @@ def test_no_other_strategy_is_told_to_leave_or_to_close() -> None:
     assert not any(isinstance(action, TellTask) and action.task == PS0 for action in world.actions)
 
 
+# --- one client ----------------------------------------------------------------------------------------------
+def in_graph(**changes: Any) -> World:
+    return together(strategy={"kind": "ps-sync", "replication": "in_graph"}, **changes)
+
+
+def stop(task: Task, reason: str) -> TellTask:
+    return TellTask(task, {"do": "stop", "reason": reason})
+
+
+def test_a_client_ends_its_step_before_those_who_compute_for_it_are_told_to_stop() -> None:
+    world = in_graph()
+    assert world.tell(StopAsked("Ctrl-C")) == [stop(CHIEF, "Ctrl-C"), close("Ctrl-C")]
+    told = world.say(CHIEF, "done", reason="stopped: Ctrl-C", step=6, own_steps=6)
+    assert told == [stop(WORKER, "Ctrl-C"), stop(WORKER1, "Ctrl-C"), close("Ctrl-C")]
+    for task in (WORKER, WORKER1):
+        world.say(task, "done", reason="stopped: Ctrl-C", step=6, own_steps=6)
+        last = world.exit(task, 0)
+    assert last == [leave(WORKER1), TellTask(CHIEF, {"do": "finalize"})]
+
+
+@pytest.mark.parametrize("reason", ["steps", "steps_per_task"])
+def test_whatever_ends_the_client_ends_those_who_compute_for_it(reason: str) -> None:
+    told = in_graph().say(CHIEF, "done", reason=reason, step=100, own_steps=100)
+    assert told == [stop(WORKER, reason), stop(WORKER1, reason), close(reason)]
+
+
+def test_while_the_client_is_to_stop_it_still_needs_a_task_that_dies() -> None:
+    world = in_graph()
+    world.tell(StopAsked("Ctrl-C"))
+    world.exit(WORKER)
+    assert starts(world.wait(2, alive=[CHIEF, WORKER1, PS0])) == {WORKER}
+    world.up(WORKER)
+    assert world.phase(WORKER) == "training"
+    world.say(CHIEF, "done", reason="stopped: Ctrl-C", step=6, own_steps=6)
+    assert world.exit(WORKER1) == [leave(WORKER1)]  # now nobody needs it any more
+    assert world.phase(WORKER1) == "ended"
+
+
+def test_a_task_that_waits_to_be_started_is_left_out_when_the_client_is_done() -> None:
+    world = in_graph()
+    world.exit(WORKER)
+    assert world.phase(WORKER) == "waiting"
+    world.say(CHIEF, "done", reason="steps", step=100, own_steps=100)
+    assert world.phase(WORKER) == "ended"
+
+
 # --- deaths --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("task", [CHIEF, WORKER])
 def test_a_dead_training_task_is_started_again_alone(task: Task) -> None:

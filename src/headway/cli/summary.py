@@ -36,6 +36,8 @@ def strategy_line(figures: dict[str, Any]) -> str:
     parts = [figures["strategy"]]
     if figures["aggregate"]:
         parts.append(f"{figures['aggregate']} of {figures['num_training_tasks']} gradients per update")
+    if figures["replication"] == "in_graph":
+        parts.append("one client (in-graph)")
     if figures["pull_ahead"]:
         parts.append(f"pulls {figures['pull_ahead']} step ahead")
     if figures["exchange"] == "in_turn":
@@ -83,6 +85,7 @@ def _training_lines(figures: dict[str, Any]) -> list[tuple[str, str]]:
     steps = f"{figures['steps']:,}" + (f" of {asked:,} asked" if asked else "")
     lines = [
         ("strategy", strategy_line(figures)),
+        *_global_batch(figures),
         ("global steps", f"{steps} in {format_seconds(figures['training_seconds'])} of training"),
     ]
     if figures["steps_per_s"] is not None:
@@ -90,13 +93,19 @@ def _training_lines(figures: dict[str, Any]) -> list[tuple[str, str]]:
         together = f" ({number(own)} of all tasks together)" if own != figures["steps_per_s"] else ""
         rate = f"{number(figures['steps_per_s'])} steps/s{together}, {number(figures['examples_per_s'], 4)} examples/s"
         lines.append(("rate after warm-up", rate))
-    if figures["effective_batch"] not in (None, figures["batch_size"]) or figures["dropped"]:
+    asked_batches = (figures["batch_size"], figures["global_batch_size"])
+    if figures["effective_batch"] not in (None, *asked_batches) or figures["dropped"]:
         lines.append(("effective batch", batch_line(figures)))
     for task in figures["tasks"]:
         late = f", {task['dropped']:,} dropped" if task["dropped"] else ""
         given = f"{task['gradients']:,} gradients ({task['share']:.0%})"
         lines.append((f"  {task['task']}", f"{given}{late}, {_pace(task)}"))
     return lines
+
+
+def _global_batch(figures: dict[str, Any]) -> list[tuple[str, str]]:
+    size, tasks = figures["global_batch_size"], figures["num_training_tasks"]
+    return [] if size is None else [("global batch size", f"{size:,} examples, shared out over {tasks} training tasks")]
 
 
 def _program_lines(figures: dict[str, Any]) -> list[tuple[str, str]]:

@@ -15,7 +15,8 @@ from headway import workloads
 from headway.errors import HeadwayError
 from headway.record.files import read_json, to_json, write_atomically
 from headway.record.run import Run
-from headway.spec.job import Job
+from headway.spec.cluster import shared_out
+from headway.spec.job import DEFAULT_BATCH_SIZE, Job
 from headway.spec.load import parse_job
 
 FORMAT = 1
@@ -47,22 +48,36 @@ def _key(job: Job) -> str:
     """Model, data and batch size, and the processor: all that the speed depends on."""
     from headway.launch.prepare import environment
 
-    workload = job.training.model_dump(mode="json", include={"model", "dataset", "batch_size", "optimizer"})
+    workload = job.training.model_dump(mode="json", include={"model", "dataset", "optimizer"})
+    workload["batch_size"] = _batch_size(job)
     text = json.dumps([workload, environment()["cpu"], environment()["packages"]], sort_keys=True)
     return f"{job.training.model.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def _batch_size(job: Job) -> int:
+    """Of one task, also where the job shares one out."""
+    if job.training.global_batch_size is not None:
+        return shared_out(job.training.global_batch_size, job.num_training_tasks)[-1]
+    return job.training.batch_size or DEFAULT_BATCH_SIZE
+
+
+def training_alone(job: Job) -> Job:
+    """A short training of the job's model by one task on one core, with the batch that a task of the job has."""
+    asked = job.model_dump(mode="json", exclude_unset=True)
+    asked = {key: asked[key] for key in ("workload", "seed") if key in asked}
+    asked |= {"name": "core-speed", "export": False, "cluster": {"chief": {"count": 1, "cores": 1}}}
+    asked["workload"] |= {"stop": {"steps": STEPS}, "evaluate": {}}
+    asked["workload"] |= {"batch_size": _batch_size(job), "global_batch_size": None}
+    asked["cluster"]["chief"]["threads"] = {"intra_op": 1, "inter_op": 1}
+    return parse_job(asked, origin="calibration")
 
 
 def _measure(job: Job) -> float:
     from headway.launch.launcher import Launcher
     from headway.launch.prepare import create_run
 
-    asked = job.model_dump(mode="json", exclude_unset=True)
-    asked = {key: asked[key] for key in ("workload", "seed") if key in asked}
-    asked |= {"name": "core-speed", "export": False, "cluster": {"chief": {"count": 1, "cores": 1}}}
-    asked["workload"] |= {"stop": {"steps": STEPS}, "evaluate": {}}
-    asked["cluster"]["chief"]["threads"] = {"intra_op": 1, "inter_op": 1}
     with tempfile.TemporaryDirectory(prefix="hw-") as scratch:
-        folder = create_run(parse_job(asked, origin="calibration"), Path(scratch))
+        folder = create_run(training_alone(job), Path(scratch))
         end = Launcher(folder, Nobody()).run()
         speed = Run(folder).summary()["examples_per_s"]
     if end.state != "finished" or not speed:

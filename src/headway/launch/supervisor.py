@@ -16,6 +16,7 @@ Rules it enforces
 - Every other dead task is started again alone and rejoins; the others go on.
 - When the variables are lost, so is the reason for which training had ended: it goes on from the checkpoint to its
   real end, with everybody. Only a user's stop stays.
+- With `replication: in_graph` the chief's steps need every training task: these are told to stop when it is done.
 - The chief finalizes only after every other training task has ended: its last snapshot holds all updates.
 - A task that is silent, does not start, or makes no step within its limit (watch.py) is killed; that is a failure like
   any other.
@@ -77,6 +78,8 @@ class Supervisor:
         self._holders = holders(job)
         self._groups = [[self.tasks[task] for task in group] for group in groups(job)]
         self._ring = self._training if job.strategy.kind == "allreduce" else []
+        # Who computes for the chief, and makes no step of its own.
+        self._helpers = self._training[1:] if job.strategy.replication == "in_graph" else []
         self._updater = self._servers[0] if job.strategy.kind == "ps-sync" else None
         self._watch = Watch(job, self.tasks)
         self._regrouping = False  # everything is being ended, to be started again on new nodes or ports
@@ -197,7 +200,7 @@ class Supervisor:
         state.end_by = None if state.task == self._chief else now + self.job.limits.stop
         if state.task == self._chief:
             self._chief_reason = said["reason"]
-            if said["reason"] not in OWN_ENDS:
+            if said["reason"] not in OWN_ENDS or self._helpers:
                 self._stop_training(said["reason"], now)
 
     def _exited(self, state: TaskState, exited: TaskExited, now: float) -> None:
@@ -280,12 +283,14 @@ class Supervisor:
         for task in self._training:
             state = self.tasks[task]
             is_needed = task == self._chief or task in self._ring  # to save and export what was trained
-            if state.phase == "waiting" and not is_needed:
+            if task in self._helpers and self.tasks[self._chief].phase != "done":
+                pass  # the chief cannot end its step without it
+            elif state.phase == "waiting" and not is_needed:
                 state.enter("ended", now)
             elif is_needed and state.phase in ("starting", "ready"):
                 pass  # it is told when it has joined: stopped before, it could not save what the servers hold
             elif state.is_running and state.phase != "done" and state.end_by is None:
-                self._actions.append(TellTask(task, {"do": "stop", "reason": reason}))
+                self._actions.append(TellTask(task, {"do": "stop", "reason": self.stop_reason}))
                 state.end_by = now + self.job.limits.stop + STALL_STEPS * max(state.step_seconds, default=0.0)
         self._tell_updater("close", reason=self.stop_reason)
 
@@ -420,7 +425,8 @@ class Supervisor:
         """Whether nothing is lost by its end."""
         if state.task in (self._chief, *self._servers):
             return False
-        is_training_over = self.tasks[self._chief].phase == "done" if self._ring else self.state == "stopping"
+        is_chief_done = self.tasks[self._chief].phase == "done"
+        is_training_over = is_chief_done if self._ring or self._helpers else self.state == "stopping"
         return was == "done" or is_training_over
 
     # --- doing -----------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ NUM_LARGEST = 3  # variables that are named for each server
 # Settings of a strategy, and the kinds for which they mean something.
 SETTINGS = {
     "aggregate": ("ps-sync",),
+    "replication": ("ps-sync",),
     "placement": ("ps-async", "ps-sync"),
     "pull_ahead": ("ps-async",),
     "exchange": ("ps-async",),
@@ -108,6 +109,7 @@ def summarize(run: Run) -> dict[str, Any]:
             "model": None if is_program else workload["model"]["name"],
             "dataset": None if is_program else workload["dataset"]["name"],
             "batch_size": workload["batch_size"],
+            "global_batch_size": workload.get("global_batch_size"),
             "num_training_tasks": num_training_tasks,
             "num_ps": counts["ps"],
             "asked_steps": None if is_program else workload["stop"].get("steps"),

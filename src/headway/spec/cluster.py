@@ -19,6 +19,11 @@ class Strict(BaseModel):
     )
 
 
+def shared_out(total: int, count: int) -> list[int]:
+    """`total` in `count` parts that are as even as possible: what is left over is one more each for the first."""
+    return [total // count + (number < total % count) for number in range(count)]
+
+
 def shorthand(key: str, accepted: Any) -> BeforeValidator:
     """Lets `ps: 2` stand for `ps: {count: 2}`; `accepted` is the type shown in the JSON schema."""
 
@@ -68,7 +73,11 @@ class RoleSettings(Strict):
     """Number of cores each task is pinned to (given out in turn), or a list of core ids for all of them.
     Default: not pinned."""
     batch_size: Annotated[int, Field(ge=1)] | None = None
-    """Examples per step of each training task of this role, for unlike machines. Default: workload.batch_size."""
+    """Examples per step of each training task of this role, for unlike machines. Default: workload.batch_size. Not
+    together with workload.global_batch_size."""
+    devices: Annotated[int, Field(ge=1, le=64)] = 1
+    """Devices of each training task of this role: its batch is split over them, and their gradients are combined inside
+    the task. GPUs where its machine has that many, else logical CPU devices."""
 
 
 RoleField = Annotated[RoleSettings, shorthand("count", int | RoleSettings)]
@@ -102,6 +111,10 @@ class Cluster(Strict):
         for role in ("ps", "evaluator"):
             if getattr(self, role).batch_size is not None:
                 raise ValueError(f"{role}.batch_size: a {role} does not train; only chief and worker have one")
+            if (devices := getattr(self, role).devices) != 1:
+                raise ValueError(
+                    f"{role}.devices: {devices}, but a {role} does not train; only chief and worker have several"
+                )
         if self.ps.threads.inter_op == 1:
             raise ValueError("ps.threads.inter_op: 1 is known to hang a parameter server; allowed: 2 or more")
         return self

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, PlainValidator, SerializeAsAny, Tag, field_validator, model_validator
 
 from headway import workloads
-from headway.spec.cluster import Cluster, Strict, Task, shorthand
+from headway.spec.cluster import Cluster, Strict, Task, shared_out, shorthand
 from headway.spec.command import Command
 from headway.spec.layout import LayoutError, Rule, parse
 from headway.spec.nodes import cluster_from, counts_of_layout, counts_of_nodes
@@ -20,6 +20,7 @@ StrategyName = Literal["single", "ps-async", "ps-sync", "allreduce"]
 Steps = Annotated[int, Field(ge=1)]
 PositiveSeconds = Annotated[Seconds, Field(gt=0)]
 DEFAULT_TRAINING_TASKS = 2  # a chief and a worker, where nothing is asked
+DEFAULT_BATCH_SIZE = 100  # of each training task, where nothing is asked
 
 
 def _by_name(family: str) -> Any:
@@ -128,8 +129,11 @@ class Workload(Strict):
     """A model's name (`headway models`), or its name and settings."""
     dataset: DatasetField
     """A data set's name (`headway data list`), or its name and settings."""
-    batch_size: Annotated[int, Field(ge=1)] = 100
-    """Examples per step of one training task."""
+    batch_size: Annotated[int, Field(ge=1)] | None = None
+    """Examples per step of one training task: with more tasks a step sees more (weak scaling). Default: 100."""
+    global_batch_size: Annotated[int, Field(ge=1)] | None = None
+    """Instead of batch_size: examples per step of all training tasks together (strong scaling). They are shared out
+    evenly; what is left over is one more each for the first tasks."""
     optimizer: Annotated[Optimizer, shorthand("name", str | Optimizer)] = Optimizer()
     """The optimizer's name, or its name and settings."""
     stop: Stop = Stop()
@@ -148,8 +152,15 @@ class Workload(Strict):
                 raise ValueError(f"stop.accuracy: model {self.model.name} has a loss, but no accuracy")
             if self.evaluate.every is None:
                 raise ValueError("stop.accuracy needs evaluate.every: accuracy is known only at evaluations")
-        if self.batch_size > data.num_train:
-            raise ValueError(f"batch_size: {self.batch_size}, but {self.dataset.name} has {data.num_train} examples")
+        if self.batch_size is not None and self.global_batch_size is not None:
+            raise ValueError(
+                f"batch_size: {self.batch_size} and global_batch_size: {self.global_batch_size}, but only one can be "
+                "given; batch_size is of each training task, global_batch_size of all of them together"
+            )
+        name = "batch_size" if self.global_batch_size is None else "global_batch_size"
+        size = self.global_batch_size or self.batch_size or DEFAULT_BATCH_SIZE
+        if size > data.num_train:
+            raise ValueError(f"{name}: {size}, but {self.dataset.name} has {data.num_train} examples")
         return self
 
     @property
@@ -174,6 +185,9 @@ class Strategy(Strict):
     aggregate: Annotated[int, Field(ge=1)] | None = None
     """ps-sync: an update takes the first this many gradients, each of another training task, and drops late ones: the
     remaining tasks are backups. Default: one gradient of every training task."""
+    replication: Literal["between_graph", "in_graph"] = "between_graph"
+    """ps-sync: between_graph is a client in every training task; in_graph is one client, the chief, whose graph has a
+    copy of the model on every training task (E3). What is learnt is the same."""
     placement: Literal["round_robin", "greedy", "partitioned"] = "partitioned"
     """ps-async and ps-sync: how variables are shared out over several servers. round_robin: one after the other, as
     TensorFlow does it; greedy: large ones first, each to the emptiest server; partitioned: large ones are split."""
@@ -190,6 +204,8 @@ class Strategy(Strict):
     def _meant_for_its_kind(self) -> Strategy:
         if self.aggregate is not None and self.kind != "ps-sync":
             raise ValueError(f"aggregate: only for ps-sync, and this is {self.kind}")
+        if self.replication == "in_graph" and self.kind != "ps-sync":
+            raise ValueError(f"replication: in_graph is only for ps-sync, and this is {self.kind}")
         if self.pull_ahead and self.kind != "ps-async":
             raise ValueError(f"pull_ahead: only for ps-async, and this is {self.kind}")
         if self.exchange != "at_will" and self.kind != "ps-async":
@@ -308,6 +324,8 @@ class Job(Strict):
         (cluster, _), strategy = self.counted_cluster(), self.strategy.kind
         if not isinstance(self.workload, Command):
             self._check_batches(cluster)
+            self._check_devices(cluster)
+        num_training = self.num_training_tasks
         if strategy == "single":
             return self  # its cluster is replaced by one task when the job is resolved
         if cluster != Cluster() and not (cluster.training or cluster.chief.count or cluster.worker.count):
@@ -316,11 +334,12 @@ class Job(Strict):
             raise ValueError(f"cluster.ps: 0, but strategy {strategy} needs at least 1 parameter server")
         if strategy == "allreduce" and self.restart.exhausted == "continue":
             raise ValueError("restart.exhausted: continue, but allreduce cannot go on without a task; write fail")
-        num_training = cluster.training or cluster.chief.count + cluster.worker.count or DEFAULT_TRAINING_TASKS
         if self.strategy.aggregate is not None and self.strategy.aggregate > num_training:
             raise ValueError(
                 f"strategy.aggregate: {self.strategy.aggregate}, but there are only {num_training} training tasks"
             )
+        if self.strategy.replication == "in_graph":
+            self._check_in_graph(num_training)
         return self
 
     def _check_batches(self, cluster: Cluster) -> None:
@@ -330,6 +349,17 @@ class Job(Strict):
             batch_size = settings.batch_size
             if batch_size is not None and batch_size > num_train:
                 raise ValueError(f"cluster.{role}.batch_size: {batch_size}, but there are {num_train} examples")
+            if batch_size is not None and self.training.global_batch_size is not None:
+                raise ValueError(
+                    f"cluster.{role}.batch_size: {batch_size}, but workload.global_batch_size: "
+                    f"{self.training.global_batch_size} is shared out over all training tasks; give one of them"
+                )
+        num_training, size = self.num_training_tasks, self.training.global_batch_size
+        if size is not None and size < num_training:
+            raise ValueError(
+                f"workload.global_batch_size: {size}, but there are {num_training} training tasks, and each takes at "
+                f"least 1 example; allowed: {num_training} or more"
+            )
 
     @property
     def training(self) -> Workload:
@@ -342,6 +372,33 @@ class Job(Strict):
         """The user's own, if that is what tasks run."""
         return self.workload if isinstance(self.workload, Command) else None
 
+    def _check_in_graph(self, num_training: int) -> None:
+        """One graph has them all: a step without one of them cannot be."""
+        if (aggregate := self.strategy.aggregate) not in (None, num_training):
+            raise ValueError(
+                f"strategy.aggregate: {aggregate}, but with replication: in_graph every update takes a gradient of all "
+                f"{num_training} training tasks; leave it out, or write replication: between_graph"
+            )
+        if self.restart.exhausted == "continue":
+            raise ValueError(
+                "restart.exhausted: continue, but with strategy.replication: in_graph training cannot go on without a "
+                "task; write fail"
+            )
+
+    def _check_devices(self, cluster: Cluster) -> None:
+        """Each device needs an example of its task's batch."""
+        for role, settings in (("chief", cluster.chief), ("worker", cluster.worker)):
+            if self.training.global_batch_size is None:
+                size = settings.batch_size or self.training.batch_size or DEFAULT_BATCH_SIZE
+            else:  # the chief is the first task
+                sizes = shared_out(self.training.global_batch_size, self.num_training_tasks)
+                size = sizes[0] if role == "chief" else sizes[-1]
+            if settings.devices > size:
+                raise ValueError(
+                    f"cluster.{role}.devices: {settings.devices}, but a step of such a task has {size} examples, and "
+                    f"each device takes at least 1; allowed: {size} or fewer, or a larger batch"
+                )
+
     def counted_cluster(self) -> tuple[Cluster, str | None]:
         """The cluster, with the counts of the layout or of the site's machines where it has none itself; and why."""
         cluster = self.cluster
@@ -353,9 +410,20 @@ class Job(Strict):
             return cluster_from(given, cluster), "one task on each of the site's machines"
         return cluster, None
 
+    @property
+    def num_training_tasks(self) -> int:
+        """How many there will be, also before the job is resolved."""
+        if self.strategy.kind == "single":
+            return 1
+        cluster, _ = self.counted_cluster()
+        return cluster.training or cluster.chief.count + cluster.worker.count or DEFAULT_TRAINING_TASKS
+
     def batch_size_of(self, task: Task) -> int:
-        """Examples in one step of a training task."""
-        return self.cluster.role(task.role).batch_size or self.training.batch_size
+        """Examples in one step of a training task (of the resolved job)."""
+        if self.training.global_batch_size is not None:
+            tasks = self.cluster.training_tasks()
+            return shared_out(self.training.global_batch_size, len(tasks))[tasks.index(task)]
+        return self.cluster.role(task.role).batch_size or self.training.batch_size or DEFAULT_BATCH_SIZE
 
 
 def job_schema() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from headway import workloads
 from headway.spec import nodes
 from headway.spec.cluster import ROLES, Cluster, Role, RoleSettings, Threads
 from headway.spec.command import Command
-from headway.spec.job import Job, Stop, Strategy, StrategyName, Workload
+from headway.spec.job import DEFAULT_BATCH_SIZE, Job, Stop, Strategy, StrategyName, Workload
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ def _cluster(asked: Job, choices: list[Choice]) -> Cluster:
     if asked.program is not None and asked.strategy.kind == "single":
         return cluster if cluster != Cluster() else Cluster(worker=RoleSettings(count=1))
     if asked.strategy.kind == "single":
-        # What the job says of its one training task's threads and cores is kept.
-        settings = cluster.chief if cluster.chief.count else cluster.worker
+        # What the job says of its one training task's threads, cores and devices is kept.
+        settings = cluster.worker if cluster.chief == RoleSettings() else cluster.chief
         single = Cluster(chief=settings.model_copy(update={"count": 1}), evaluator=cluster.evaluator)
         if cluster not in (Cluster(), single):
             choices.append(Choice("cluster", "chief: 1", "strategy single is one task: the asked cluster is replaced"))
@@ -175,6 +175,8 @@ def _threads(job: Job, num_cores: int, choices: list[Choice]) -> Cluster:
         if filled.inter_op is None and job.program is None:  # of a program's needs nothing is known
             if role == "ps":
                 inter, why = 2, "with 1 TensorFlow's server can hang"
+            elif settings.devices > 1:
+                inter, why = max(2, settings.devices), "one for each of its devices: they compute at the same time"
             elif filled.intra_op == 1:
                 inter, why = 1, "a second one on the same core only hands operations over"
             else:
@@ -197,6 +199,21 @@ def _cpus_of_a_node(job: Job, num_cores: int) -> int:
     return max(1, min(shares))
 
 
+def _batches(job: Job, choices: list[Choice]) -> Workload:
+    workload = job.training
+    if workload.global_batch_size is not None:
+        sizes = [job.batch_size_of(task) for task in job.cluster.training_tasks()]
+        each = str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} or {sizes[-1]}"
+        first = sizes.count(sizes[0])
+        more = "" if sizes[0] == sizes[-1] else f"; the first {first} of them take{'s' * (first == 1)} one more"
+        reason = f"global_batch_size: {workload.global_batch_size}, shared out over {len(sizes)} training tasks{more}"
+        choices.append(Choice("workload.batch_size", each, reason))
+    elif workload.batch_size is None:
+        choices.append(Choice("workload.batch_size", DEFAULT_BATCH_SIZE, "nothing was asked: so many for each task"))
+        return workload.model_copy(update={"batch_size": DEFAULT_BATCH_SIZE})
+    return workload
+
+
 def _examples_per_step(job: Job) -> float:
     """Examples that one global step uses, in the mean: a synchronous one takes several gradients."""
     sizes = [job.batch_size_of(task) for task in job.cluster.training_tasks()]
@@ -207,6 +224,7 @@ def _examples_per_step(job: Job) -> float:
 
 
 def _workload(job: Job, choices: list[Choice]) -> Workload:
+    job = job.model_copy(update={"workload": _batches(job, choices)})
     return job.training.model_copy(update={"stop": _stop(job, choices)})
 
 

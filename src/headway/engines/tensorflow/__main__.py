@@ -58,6 +58,10 @@ def work(assignment: Assignment) -> None:
         from headway.engines.tensorflow.evaluator import watch
 
         watch(assignment)
+    elif assignment.job.strategy.replication == "in_graph" and not assignment.is_chief:
+        from headway.engines.tensorflow.strategies.in_graph import serve
+
+        serve(assignment)
     else:
         from headway.engines.tensorflow import strategies
         from headway.engines.tensorflow.loop import train

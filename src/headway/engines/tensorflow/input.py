@@ -20,6 +20,7 @@ from headway.engines.assignment import Assignment
 from headway.engines.tensorflow.augment import vary
 from headway.engines.tensorflow.problem import Problem
 from headway.engines.tensorflow.stream import Stream, reporter
+from headway.spec.cluster import Task
 from headway.workloads.augment import Augment, PhotoAugment
 from headway.workloads.records import Records
 
@@ -104,42 +105,44 @@ def batches(
 
 
 class TrainingInput:
-    """What one training task reads, from memory or from files; built into a graph, or eagerly, as often as needed."""
+    """What training tasks read, from memory or from files; built into a graph, or eagerly, as often as needed."""
 
     def __init__(self, problem: Problem, assignment: Assignment, config: Any) -> None:
         self._problem = problem
         self._assignment = assignment
         self._augment: Augment = getattr(problem.settings.dataset, "augment", None) or Augment()
-        self._batch_size = assignment.job.batch_size_of(assignment.task)
         self._arrays: Any = None
         self._stream: Stream | None = None
+        self._graph: Any = None
         self.feeds: dict[Any, Any] = {}
-        """What the iterator's initialiser must be fed with, in the graph that was built last."""
+        """What iterators' initialisers must be fed with, in the graph that was built last."""
         source = problem.load("train")
         if isinstance(source, Records):
             self._stream = problem.stream(source, config, reporter(assignment))
             if self._stream.settings.in_memory:
-                source, self._stream = self._stream.into_memory(self._batch_size, config), None
+                batch_size = assignment.job.batch_size_of(assignment.task)
+                source, self._stream = self._stream.into_memory(batch_size, config), None
         if not isinstance(source, Records):
             self._arrays = source
 
-    def batches(self, first_batch: Any, ahead: bool = True) -> Any:
-        """A Dataset of this task's batches, from `first_batch` on, for ever."""
-        num_examples, assignment = self._problem.data.num_train, self._assignment
-        self.feeds = {}
+    def batches(self, first_batch: Any, ahead: bool = True, task: Task | None = None) -> Any:
+        """A Dataset of a task's batches (this one's, unless told otherwise), from `first_batch` on, for ever."""
+        num_examples, job = self._problem.data.num_train, self._assignment.job
+        task, tasks = task or self._assignment.task, job.cluster.training_tasks()
         indices = index_batches(
             num_examples,
-            self._batch_size,
-            seed=assignment.job.seed,
-            task_number=assignment.task_number,
-            num_tasks=assignment.num_training_tasks,
+            job.batch_size_of(task),
+            seed=job.seed,
+            task_number=tasks.index(task),
+            num_tasks=len(tasks),
             first_batch=first_batch,
             num_random=self._augment.num_random,
         )
         if self._stream is not None:
             crop = self._augment.crop if isinstance(self._augment, PhotoAugment) else None
             return self._stream.batches(indices, self._prepared(None), crop)
-        features, labels = (self._tensor(array) for array in self._arrays)
+        names = ("train_features", "train_labels")
+        features, labels = (self._tensor(array, name) for array, name in zip(self._arrays, names, strict=True))
         num_rows = len(self._arrays[0])
         return batches(
             features,
@@ -150,10 +153,15 @@ class TrainingInput:
             num_rows if num_rows < num_examples else None,
         )
 
-    def _tensor(self, array: Any) -> Any:
+    def _tensor(self, array: Any, name: str) -> Any:
         if tf.executing_eagerly():
             return tf.constant(array)
-        placeholder = tf.compat.v1.placeholder(array.dtype, array.shape)
+        if self._graph is not (graph := tf.compat.v1.get_default_graph()):
+            self._graph, self.feeds = graph, {}
+        for placeholder, fed in self.feeds.items():  # another task's batches come from the same arrays
+            if fed is array:
+                return placeholder
+        placeholder = tf.compat.v1.placeholder(array.dtype, array.shape, name)
         self.feeds[placeholder] = array
         return placeholder
 

@@ -17,6 +17,7 @@ from headway.engines.tensorflow.export import export
 from headway.engines.tensorflow.problem import Problem
 from headway.engines.tensorflow.stream import reporter
 from headway.engines.tensorflow.tensorboard import Board
+from headway.engines.tensorflow.towers import device_names
 from headway.engines.tensorflow.trainer import Disconnected, Snapshot, Started, Stopped, Trainer
 
 BOARD_SECONDS = 1.0
@@ -26,7 +27,8 @@ FRUITLESS_STARTS = 10
 
 def train(assignment: Assignment, trainer: Trainer) -> None:
     """One training task's life. Returns when its part is done; everything it did is in its events."""
-    assignment.event("ready", pid=os.getpid(), port=assignment.port)
+    names = device_names(assignment.job, assignment.task)
+    assignment.event("ready", pid=os.getpid(), port=assignment.port, devices=names)
     Training(assignment, trainer).run()
 
 

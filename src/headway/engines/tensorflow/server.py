@@ -16,12 +16,15 @@ from headway.errors import SiteError
 
 
 def config(assignment: Assignment) -> Any:
-    """The thread pools that the job gives this task."""
-    threads = assignment.job.cluster.role(assignment.task.role).threads
+    """The thread pools and devices that the job gives this task."""
+    settings = assignment.job.cluster.role(assignment.task.role)
     return tf.compat.v1.ConfigProto(
-        intra_op_parallelism_threads=threads.intra_op or 0,
-        inter_op_parallelism_threads=threads.inter_op or 0,
+        intra_op_parallelism_threads=settings.threads.intra_op or 0,
+        inter_op_parallelism_threads=settings.threads.inter_op or 0,
         allow_soft_placement=True,
+        device_count={"CPU": settings.devices},
+        # Tasks on one machine share its GPUs; by itself the first would take all their memory.
+        gpu_options=tf.compat.v1.GPUOptions(allow_growth=True),
     )
 
 

@@ -5,6 +5,8 @@
      |       batch <- input              v
      '------------------------->  staleness = updates counted between pull and push
 
+A task with several devices splits its batch over them, and joins what they compute before it is pushed (`compute`).
+
 Every tensor that crosses from the task to a server or back is a message in every step, and for a small model messages
 are all that counts. So the step counter, the staleness and the learning rate stay on the server that needs them, and
 what the record wants comes back as two small tensors, one from the task and one from the server.
@@ -12,7 +14,7 @@ what the record wants comes back as two small tensors, one from the task and one
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -20,6 +22,7 @@ import tensorflow as tf
 from headway.engines.tensorflow.optimizers import Optimizer
 from headway.engines.tensorflow.problem import Problem
 from headway.engines.tensorflow.state import Piece, State
+from headway.engines.tensorflow.towers import Tower
 from headway.workloads.base import Average, ForwardPass
 
 v1 = tf.compat.v1
@@ -67,16 +70,54 @@ def next_batch(iterator: Any) -> Batch:
 
 
 def compute(
-    problem: Problem, optimizer: Optimizer, batch: Batch, values: dict[str, Any], weight: float = 1.0
+    problem: Problem,
+    optimizer: Optimizer,
+    batch: Batch,
+    values: dict[str, Any],
+    towers: Sequence[Tower],
+    weight: float = 1.0,
 ) -> Computed:
-    """Loss and gradients of the model whose variables have these values.
+    """Loss and gradients of the model whose variables have these values: each tower computes those of its part of the
+    batch, and here they are joined, weighted by examples.
 
     `weight` scales what is handed on (gradients and averages), not what is reported: a synchronous task's share of the
     joined batch. It costs nothing, for it goes into the loss.
     """
+    if len(towers) == 1:
+        with tf.device(towers[0].device):
+            return _in_tower(problem, optimizer, batch.features, batch.labels, values, weight)
+    sizes = [tower.examples for tower in towers]
+    shares = [size / sum(sizes) for size in sizes]
+    said = []
+    parts = zip(towers, shares, tf.split(batch.features, sizes), tf.split(batch.labels, sizes), strict=True)
+    for tower, share, features, labels in parts:
+        with tf.device(tower.device):
+            # Its own copies: it must compute the gradients of these, not of what all towers share.
+            own = {
+                name: tf.identity(value) if isinstance(value, tf.Tensor) else value for name, value in values.items()
+            }
+            said.append(_in_tower(problem, optimizer, features, labels, own, weight * share))
+    loss = tf.add_n([share * each.loss for share, each in zip(shares, said, strict=True)])
+    gradients = {name: _sum([each.gradients[name] for each in said]) for name in said[0].gradients}
+    averages = [
+        same[0]._replace(value=_sum([each.value for each in same]))
+        for same in zip(*(each.averages for each in said), strict=True)
+    ]
+    return Computed(loss, said[0].penalty, gradients, averages)
+
+
+def _sum(tensors: list[Any]) -> Any | None:
+    """None where the loss does not depend on the variable, in no tower."""
+    known = [tensor for tensor in tensors if tensor is not None]
+    return tf.add_n(known) if known else None
+
+
+def _in_tower(
+    problem: Problem, optimizer: Optimizer, features: Any, labels: Any, values: dict[str, Any], weight: float
+) -> Computed:
     run = ForwardPass(training=True, variables=dict(values))
-    outputs = problem.build(batch.features, run)
-    loss = tf.reduce_mean(problem.losses(outputs, batch.labels))
+    outputs = problem.build(features, run)
+    loss = tf.reduce_mean(problem.losses(outputs, labels))
     names = [name for name, value in values.items() if isinstance(value, tf.Tensor)]
     penalty = optimizer.penalty([values[name] for name in names])
     total = loss if penalty is None else loss + penalty

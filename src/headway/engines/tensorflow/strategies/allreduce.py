@@ -36,6 +36,7 @@ from headway.engines.tensorflow.placement import place
 from headway.engines.tensorflow.problem import Problem
 from headway.engines.tensorflow.state import State, declared
 from headway.engines.tensorflow.strategies.graph import GONE, POLL_SECONDS
+from headway.engines.tensorflow.towers import towers
 from headway.engines.tensorflow.trainer import Disconnected, Snapshot, Started, StepResult, Stopped
 from headway.engines.tensorflow.wire import Wire
 from headway.errors import FormatError, HeadwayError, SiteError
@@ -62,9 +63,13 @@ class Ring:
         if port is None:
             raise SiteError(f"TF_CONFIG gives {task} no address")
         ports.check_free(port)
-        threads = assignment.job.cluster.role(task.role).threads
-        tf.config.threading.set_intra_op_parallelism_threads(threads.intra_op or 0)
-        tf.config.threading.set_inter_op_parallelism_threads(threads.inter_op or 0)
+        settings = assignment.job.cluster.role(task.role)
+        tf.config.threading.set_intra_op_parallelism_threads(settings.threads.intra_op or 0)
+        tf.config.threading.set_inter_op_parallelism_threads(settings.threads.inter_op or 0)
+        [cpu] = tf.config.list_physical_devices("CPU")
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * settings.devices)
+        for gpu in tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.set_memory_growth(gpu, True)  # as in server.config
         # Who is alive is the supervisor's business. TensorFlow's own coordination service would make us wait here for
         # every member, without a limit, and would report an error in those that are left when one has ended in order.
         context.context().configure_coordination_service(service_type="")
@@ -127,6 +132,7 @@ class AllReduce:
         self.job = assignment.job
         self.ring = ring or Ring(assignment)
         self.device = f"/job:{assignment.task.role}/task:{assignment.task.index}/device:CPU:0"
+        self.towers = towers(self.job, assignment.task, self.device)
         self.problem = Problem(self.job)
         self.optimizer = Optimizer(self.job.training.optimizer)
         self.batch_size = self.job.batch_size_of(assignment.task)
@@ -249,7 +255,7 @@ class AllReduce:
         wire = Wire(self.state, self.state.global_step.device, "float32")  # nothing travels: all of it is here
         batch = step.next_batch(iterator)
         weight = self.batch_size / self._examples  # the sum is then the joined batch's mean
-        computed = step.compute(self.problem, self.optimizer, batch, wire.pull(), weight)
+        computed = step.compute(self.problem, self.optimizer, batch, wire.pull(), self.towers, weight)
         pairs = wire.push(computed.gradients)
         pieces, gradients = [piece for piece, _ in pairs], [gradient for _, gradient in pairs]
         said = [average.value for average in computed.averages]

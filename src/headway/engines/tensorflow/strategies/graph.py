@@ -29,6 +29,7 @@ from headway.engines.tensorflow.placement import place
 from headway.engines.tensorflow.problem import Problem
 from headway.engines.tensorflow.state import State, declared
 from headway.engines.tensorflow.step import StepTensors
+from headway.engines.tensorflow.towers import Tower, towers
 from headway.engines.tensorflow.trainer import Disconnected, Snapshot, Started, StepResult, Stopped
 from headway.errors import FormatError, HeadwayError
 
@@ -63,6 +64,9 @@ class GraphTrainer:
     def extend(self, state: State) -> None:
         """What a strategy needs in the graph besides variables and steps."""
 
+    awaited = "the parameter servers"
+    """Whom a session needs, in words."""
+
     waits = True
     """Whether a step waits for others, or for a thread: meanwhile the next batches can be made."""
 
@@ -85,7 +89,8 @@ class GraphTrainer:
         self.job = assignment.job
         self.batch_size = self.job.batch_size_of(assignment.task)
         self.config = server.config(assignment)
-        self.device = "/device:CPU:0"  # where this task computes
+        self.device = "/device:CPU:0"  # where this task has its batches, its values and its joined gradients
+        self.towers: list[Tower] = []  # where it computes
         self.problem = Problem(self.job)
         self.optimizer = Optimizer(self.job.training.optimizer)
         self._train = input.TrainingInput(self.problem, assignment, self.config)
@@ -101,7 +106,7 @@ class GraphTrainer:
         self._build(own_steps)
         limit = self.job.limits.start
         deadline = time.monotonic() + limit
-        waits_for = "the parameter servers"
+        waits_for = self.awaited
         while True:
             if self.assignment.control.stop_reason is not None:
                 raise Stopped
@@ -236,6 +241,7 @@ class GraphTrainer:
         """The whole graph, anew for each start: its seed and the place in the input depend on `own_steps`."""
         per_call, assignment = self.job.training.steps_per_call, self.assignment
         self._own_steps = own_steps
+        self.towers = towers(self.job, assignment.task, self.device)
         devices = self.state_devices()
         parts = place(self._declared, len(devices), self.job.strategy.placement)
         self._graph = tf.Graph()

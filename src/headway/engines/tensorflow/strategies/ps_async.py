@@ -52,7 +52,7 @@ class PsAsync(ServerTrainer):
             pulled, values = self._from_queue()
             pull_ended, done = [], [self._pull_into_queue()]
         batch = step.next_batch(iterator)
-        computed = step.compute(self.problem, self.optimizer, batch, values)
+        computed = step.compute(self.problem, self.optimizer, batch, values, self.towers)
         # Clipped here, where all gradients of the update are together.
         turn = self._turn("push")
         gradients = wire.push(step.clipped(self.optimizer, computed.gradients), turn)

@@ -6,12 +6,15 @@ makes the updates); of a gradient that came too late, at once. So a task never h
 every pull comes after the last update that the task was told of.
 
 The batches of step k are those of the k-th step, whoever computes them again after a fault.
+
+Between-graph replication: each task has a graph of its own. in_graph.py is the other way.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -20,9 +23,10 @@ from headway.engines.tensorflow import step
 from headway.engines.tensorflow.barrier import Answer, Message
 from headway.engines.tensorflow.exchange import MESSAGE, Exchange
 from headway.engines.tensorflow.state import State
-from headway.engines.tensorflow.step import StepTensors
+from headway.engines.tensorflow.step import Batch, StepTensors
 from headway.engines.tensorflow.strategies.graph import GONE, in_one_line, surely
 from headway.engines.tensorflow.strategies.servers import ServerTrainer
+from headway.engines.tensorflow.towers import Tower
 from headway.engines.tensorflow.trainer import Disconnected, Snapshot, Stopped
 from headway.engines.tensorflow.wire import Wire
 from headway.spec.job import Job
@@ -42,22 +46,30 @@ def expected_examples(job: Job) -> float:
 class PsSync(ServerTrainer):
     counts_staleness = False  # an accepted gradient is never stale
 
+    @property
+    def spoken_for(self) -> list[int]:
+        """The tasks, by number, whose gradients this process sends: its own."""
+        return [self.assignment.task_number]
+
     def extend(self, state: State) -> None:
-        task, num_tasks = self.assignment.task_number, self.assignment.num_training_tasks
-        self._exchange = Exchange(state, self.state_devices(), num_tasks)
+        self._exchange = exchange = Exchange(state, self.state_devices(), self.assignment.num_training_tasks)
         self._message = v1.placeholder(tf.int64, [MESSAGE], "message")
-        self._say = self._exchange.arrivals.enqueue(self._message)
-        self._listen = self._exchange.replies[task].dequeue()
-        known = self._exchange.known[task]
-        self._know = known.assign(self._message[2], read_value=False)
+        self._say = exchange.arrivals.enqueue(self._message)
+        self._listen = {task: exchange.replies[task].dequeue() for task in self.spoken_for}
+        self._know = tf.group(
+            *(exchange.known[task].assign(self._message[2], read_value=False) for task in self.spoken_for)
+        )
 
     def one_step(self, iterator: Any) -> StepTensors:
-        exchange, task = self._exchange, self.assignment.task_number
-        wire = Wire(self.state, self.device, self.job.strategy.transfer)
+        return self.gradients_of(self.assignment.task_number, self.device, step.next_batch(iterator), self.towers)
+
+    def gradients_of(self, task: int, device: str, batch: Batch, towers: Sequence[Tower]) -> StepTensors:
+        """A task's step: pull to its device, compute, send the gradients, and wait for the answer to them."""
+        exchange = self._exchange
+        wire = Wire(self.state, device, self.job.strategy.transfer)
         values = wire.pull()
-        batch = step.next_batch(iterator)
-        weight = self.batch_size / expected_examples(self.job)
-        computed = step.compute(self.problem, self.optimizer, batch, values, weight)
+        weight = sum(tower.examples for tower in towers) / expected_examples(self.job)
+        computed = step.compute(self.problem, self.optimizer, batch, values, towers, weight)
         gradients = {
             name: tf.zeros_like(values[name]) if gradient is None else gradient
             for name, gradient in computed.gradients.items()
@@ -84,26 +96,27 @@ class PsSync(ServerTrainer):
     def joined(self, step: int) -> int:
         """Tell the updater, and wait for its welcome: from then on no answer is due to an earlier process of this
         task."""
-        del step
-        now, answer, _ = self._ask(Message.JOINED)
-        if answer == Answer.CLOSED:
-            raise Stopped(now)
+        now = step
+        for task in self.spoken_for:
+            now, answer, _ = self._ask(Message.JOINED, task)
+            if answer == Answer.CLOSED and task == self.assignment.task_number:
+                raise Stopped(now)
         surely(self._session.run, self._know, {self._message: [0, 0, now]})
         return now
 
-    def _ask(self, message: Message) -> list[int]:
+    def _ask(self, message: Message, task: int) -> list[int]:
         """Say it until it is answered: an earlier process may take an answer with its last breath."""
         while True:
             echo = time.monotonic_ns()
-            self._tell(message, echo)
-            if (reply := self._reply(echo)) is not None:
+            self._tell(message, task, echo)
+            if (reply := self._reply(task, echo)) is not None:
                 return reply
 
-    def _reply(self, echo: int) -> list[int] | None:
+    def _reply(self, task: int, echo: int) -> list[int] | None:
         """The answer to what was said with this echo; earlier ones are thrown away."""
         options = v1.RunOptions(timeout_in_ms=int(1000 * WELCOME_SECONDS))
         try:
-            while (reply := self._session.run(self._listen, options=options).tolist())[2] != echo:
+            while (reply := self._session.run(self._listen[task], options=options).tolist())[2] != echo:
                 pass
         except tf.errors.DeadlineExceededError:
             return None
@@ -119,26 +132,29 @@ class PsSync(ServerTrainer):
         if self.job.strategy.aggregate == self.assignment.num_training_tasks or self._session is None:
             return super().snapshot()
         try:
-            self._ask(Message.PAUSED)
+            self._ask(Message.PAUSED, self.assignment.task_number)
             snapshot = super().snapshot()
-            self._tell(Message.RESUMED)
+            self._tell(Message.RESUMED, self.assignment.task_number)
         except GONE as error:
             raise Disconnected(in_one_line(error)) from error
         return snapshot
 
     def leave(self, reason: str) -> None:
         """With `steps_per_task` each task has an end of its own; every other reason is one for all of them."""
-        message = Message.LEFT if reason == "steps_per_task" else Message.CLOSED
+        self.tell_in_time(Message.LEFT if reason == "steps_per_task" else Message.CLOSED)
+
+    def tell_in_time(self, message: Message) -> None:
+        """Tell the updater, if it hears; never for long."""
         teller = threading.Thread(target=self._tell_quietly, args=(message,), daemon=True)
         teller.start()
         teller.join(LEAVE_SECONDS)
 
-    def _tell(self, message: Message, number: int = 0) -> None:
-        surely(self._session.run, self._say, {self._message: [message, self.assignment.task_number, number]})
+    def _tell(self, message: Message, task: int, number: int = 0) -> None:
+        surely(self._session.run, self._say, {self._message: [message, task, number]})
 
     def _tell_quietly(self, message: Message) -> None:
         try:
             if self._session is not None:
-                self._tell(message)
+                self._tell(message, self.assignment.task_number)
         except tf.errors.OpError as error:  # the servers are gone: nobody waits there
             print(f"leaving: {error.message[:200]}", flush=True)

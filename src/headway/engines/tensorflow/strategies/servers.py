@@ -1,6 +1,7 @@
 """What strategies with parameter servers have in common: how to reach the servers.
 
-Between-graph replication: each training task has its own graph and its own in-process server as session target.
+Each training task (with `replication: in_graph` only the chief) has its own graph, and its own in-process server as
+session target.
 Variables of the same name on the same server are the same variable, whoever made the session.
 
 When a server dies, the launcher ends all servers before it starts any again. So a session from before can never

@@ -10,6 +10,7 @@ from headway.engines.assignment import Assignment
 from headway.engines.tensorflow import step
 from headway.engines.tensorflow.step import StepTensors
 from headway.engines.tensorflow.strategies.graph import GraphTrainer
+from headway.engines.tensorflow.towers import device_names
 from headway.engines.tensorflow.wire import Wire
 
 # What TensorFlow's single-threaded executor refuses: loops and conditions, and calls that may contain them.
@@ -21,7 +22,9 @@ class Single(GraphTrainer):
 
     def __init__(self, assignment: Assignment) -> None:
         super().__init__(assignment)
-        self._has_one_thread = self.config.inter_op_parallelism_threads == 1
+        # With several devices that one thread would wait at the first for what it has yet to compute on the second.
+        has_one_device = device_names(self.job, assignment.task) == ["CPU:0"]
+        self._has_one_thread = self.config.inter_op_parallelism_threads == 1 and has_one_device
         self.waits = not self._has_one_thread
 
     def state_devices(self) -> list[str]:
@@ -39,7 +42,7 @@ class Single(GraphTrainer):
     def one_step(self, iterator: Any) -> StepTensors:
         batch = step.next_batch(iterator)
         wire = Wire(self.state, self.device, "float32")
-        computed = step.compute(self.problem, self.optimizer, batch, wire.pull())
+        computed = step.compute(self.problem, self.optimizer, batch, wire.pull(), self.towers)
         gradients = step.clipped(self.optimizer, computed.gradients)
         now = self.state.global_step.read_value()
         pushed = step.update(self.optimizer, self.state, wire.push(gradients), computed.averages, now)
