@@ -193,6 +193,13 @@ class Cluster:
         return [event for event in read_events(self.folder.events(Task("ps", 0))) if event["kind"] == kind]
 
     def updates(self) -> list[dict[str, Any]]:
+        """All that were made: the updater writes one down when the tasks have been told, and may be late with it."""
+        made = self.trainers[self.chief].snapshot().step
+
+        def is_written() -> bool:
+            return any(update["step"] >= made for update in self.events("update"))
+
+        self.wait_for("the last update's row", is_written)
         return self.events("update")
 
     def wait_for(self, what: str, condition: Callable[[], bool]) -> None:

@@ -254,6 +254,7 @@ def test_who_keeps_the_others_waiting_is_said_until_they_come(tmp_path: Path, mo
         blocked(0, second)
         run.steps(1, second)
         run.result(waiting), run.result(also)
+        run.wait_for("its end", lambda: bool(run.events("unblocked")))
         [unblocked] = run.events("unblocked")
         assert unblocked["step"] == 1
         assert unblocked["seconds"] > said[1]["seconds"]
