@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 # The stamp's name holds what the environment depends on, so a changed lock or interpreter sets it up anew.
 STAMP  := $(VENV)/.installed-$(shell $(PYTHON) -c 'import hashlib,sys; print(hashlib.sha256(open("requirements/lock.txt","rb").read()+sys.version.encode()).hexdigest()[:16])' 2>/dev/null)
 
-.PHONY: help setup demo test test-system test-data check format lock test-faults fault-matrix bench-overhead bench-startup clean
+.PHONY: help setup demo test test-system check format lock test-faults fault-matrix bench-overhead bench-startup clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: *.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -29,11 +29,8 @@ demo: setup      ## train the E1 CNN on MNIST: 1 parameter server, a chief and 1
 test: setup      ## unit, contract and real-process tests (under ten minutes on two cores)
 	@$(BIN)/python -m pytest
 
-test-system: setup ## faults with real processes, emulated hosts, Prometheus, and what `make demo` promises (minutes)
+test-system: setup ## faults with real processes, emulated hosts, programs and data of others, and what `make demo` promises (minutes)
 	@$(BIN)/python -m pytest -m 'demo or fault or system'
-
-test-data: setup  ## the data sets themselves, fetched and checked (hundreds of megabytes)
-	@$(BIN)/python -m pytest -m network
 
 check: setup     ## format, lint, types
 	@$(BIN)/ruff format --check .

@@ -80,17 +80,17 @@ def test_an_unknown_setting_is_refused(name: str, dataset: Dataset, asked: dict[
 
 
 LARGE = ("cifar10", "fashion_mnist")
+SMALL = [name for name in workloads.dataset_names() if name not in LARGE]
 SPLITS: tuple[Split, ...] = ("train", "test")
 
 
-def test_what_is_loaded_is_what_was_described(name: str, dataset: Dataset, asked: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", SMALL)
+def test_what_is_loaded_is_what_was_described(dataset: Dataset, asked: dict[str, Any]) -> None:
     """Fetches MNIST into the user's cache, so only the first run of the tests needs a network."""
-    if name in LARGE:
-        pytest.skip("fetched by make test-data")
     check_all(dataset, dataset.Settings.model_validate(asked))
 
 
-@pytest.mark.network
+@pytest.mark.system
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("large", LARGE)
 def test_what_is_fetched_is_what_was_described(large: str) -> None:
@@ -138,9 +138,8 @@ def check_records(records: Records, info: DataInfo, num_examples: int) -> None:
 
 
 @pytest.mark.parametrize("size", [0.1, 0.5, 1, 2, 2.5])
-def test_data_of_another_size(name: str, dataset: Dataset, asked: dict[str, Any], size: float) -> None:
-    if name in (*LARGE, "synthetic"):
-        pytest.skip("fetched by make test-data, or of any size anyway")
+@pytest.mark.parametrize("name", [name for name in SMALL if name != "synthetic"])  # which is of any size anyway
+def test_data_of_another_size(dataset: Dataset, asked: dict[str, Any], size: float) -> None:
     whole = dataset.Settings.model_validate(asked)
     settings = dataset.Settings.model_validate({**asked, "size": size})
     num_examples = dataset.describe(whole).num_train

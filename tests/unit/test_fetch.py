@@ -321,7 +321,7 @@ def test_files_come_out_of_an_archive(server: Server, tmp_path: Path) -> None:
 
 
 def put_on_path(monkeypatch: pytest.MonkeyPatch, folder: Path, command: str, script: str) -> None:
-    """A package manager that does only what the test needs of it; the real ones are tried by make test-data."""
+    """A package manager that does only what the test needs of it; the real ones are tried by make test-system."""
     folder.mkdir(exist_ok=True)
     (folder / command).write_text(f"#!/bin/sh\n{script}\n")
     (folder / command).chmod(0o755)

@@ -34,12 +34,12 @@ class Settings(base.RealData):
 FILES = {
     file.name: file
     for file in (
-        File("data_batch_1.bin", PER_FILE * RECORD, "BATCH_1"),
-        File("data_batch_2.bin", PER_FILE * RECORD, "BATCH_2"),
-        File("data_batch_3.bin", PER_FILE * RECORD, "BATCH_3"),
-        File("data_batch_4.bin", PER_FILE * RECORD, "BATCH_4"),
-        File("data_batch_5.bin", PER_FILE * RECORD, "BATCH_5"),
-        File("test_batch.bin", PER_FILE * RECORD, "TEST_BATCH"),
+        File("data_batch_1.bin", PER_FILE * RECORD, "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
+        File("data_batch_2.bin", PER_FILE * RECORD, "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"),
+        File("data_batch_3.bin", PER_FILE * RECORD, "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"),
+        File("data_batch_4.bin", PER_FILE * RECORD, "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"),
+        File("data_batch_5.bin", PER_FILE * RECORD, "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"),
+        File("test_batch.bin", PER_FILE * RECORD, "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
     )
 }
 _OF_SPLIT: dict[Split, list[str]] = {"train": list(FILES)[:5], "test": list(FILES)[5:]}

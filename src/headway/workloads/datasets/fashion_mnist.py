@@ -25,10 +25,10 @@ class Settings(base.RealData):
 FILES = {
     file.name: file
     for file in (
-        File("train-images-idx3-ubyte", 47_040_016, "TRAIN_IMAGES"),
-        File("train-labels-idx1-ubyte", 60_008, "TRAIN_LABELS"),
-        File("t10k-images-idx3-ubyte", 7_840_016, "TEST_IMAGES"),
-        File("t10k-labels-idx1-ubyte", 10_008, "TEST_LABELS"),
+        File("train-images-idx3-ubyte", 47_040_016, "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"),
+        File("train-labels-idx1-ubyte", 60_008, "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"),
+        File("t10k-images-idx3-ubyte", 7_840_016, "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"),
+        File("t10k-labels-idx1-ubyte", 10_008, "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"),
     )
 }
 SOURCES: tuple[Source, ...] = (
@@ -36,7 +36,7 @@ SOURCES: tuple[Source, ...] = (
     DebianPackage(
         "dataset-fashion-mnist",
         31_000_000,
-        {name: f"usr/share/dataset-fashion-mnist/{name}.gz" for name in FILES},
+        {name: f"usr/share/datasets/fashion-mnist/{name}.gz" for name in FILES},
     ),
 )
 
