@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from headway.workloads import example, tfrecord
+from headway.workloads.base import Split
 from headway.workloads.images import PNG_SIGNATURE
 from headway.workloads.records import Content
 from headway.workloads.shards import Index, Layout, Shard, shard_name
@@ -76,8 +77,9 @@ def numbered_shards(folder: Path, sizes: Sequence[int], test_sizes: Sequence[int
     `classes`."""
     folder.mkdir(parents=True, exist_ok=True)
     number = 0
-    splits: dict[str, list[Shard]] = {}
-    for split, counts in (("train", sizes), ("test", test_sizes)):
+    splits: dict[Split, list[Shard]] = {}
+    asked: dict[Split, Sequence[int]] = {"train": sizes, "test": test_sizes}
+    for split, counts in asked.items():
         shards = []
         for place, count in enumerate(counts):
             contents = [
@@ -85,7 +87,7 @@ def numbered_shards(folder: Path, sizes: Sequence[int], test_sizes: Sequence[int
                 for n in range(number, number + count)
             ]
             number += count
-            name = shard_name(split, place, len(counts))  # type: ignore[arg-type]
+            name = shard_name(split, place, len(counts))
             (folder / name).write_bytes(tfrecord.frame(contents))
             shards.append(Shard(name, (folder / name).stat().st_size, [len(content) for content in contents]))
         splits[split] = shards

@@ -35,7 +35,9 @@ def test_it_learns_and_is_evaluated_and_exported_without_an_accuracy(tmp_path: P
     assert steps[-1].loss < 0.7 * steps[0].loss
 
     export(problem, values, tmp_path / "model", None)
-    features, _ = problem.load("test")
+    source = problem.load("test")
+    assert isinstance(source, tuple), "in memory"
+    features, _ = source
     answer = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_default"](features=tf.constant(features))
     assert set(answer) == {"outputs"}, "its answer is an image, so there are no classes"
     image = answer["outputs"].numpy()

@@ -22,7 +22,7 @@ from headway.workloads.base import DataInfo
 from headway.workloads.datasets import image_folder as folders
 from headway.workloads.datasets import tfrecords
 from headway.workloads.png import read_png
-from headway.workloads.records import BadRecord, Records
+from headway.workloads.records import BadRecord, Files, Records
 from headway.workloads.streamed import StreamedData
 
 INFO = DataInfo((1,), 4, 0, 0)
@@ -87,7 +87,11 @@ def test_all_records_come_once_in_order(tmp_path: Path) -> None:
 # --- the same format as TensorFlow's -------------------------------------------------------------------------
 def test_tensorflow_reads_what_we_write_and_we_read_what_it_writes(tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    features = {"label": [-3, 2**40], "bytes": [b"\x00\xff", b""], "numbers": [0.5, -1.25]}
+    features: dict[str, list[example.Value]] = {
+        "label": [-3, 2**40],
+        "bytes": [b"\x00\xff", b""],
+        "numbers": [0.5, -1.25],
+    }
     ours.write_bytes(tfrecord.frame([example.encode(features), b"", b"x" * 70_000]))
     messages = [record.numpy() for record in tf.data.TFRecordDataset(str(ours))]
     assert messages[1:] == [b"", b"x" * 70_000]
@@ -104,7 +108,7 @@ def test_tensorflow_reads_what_we_write_and_we_read_what_it_writes(tmp_path: Pat
 
 
 # --- images --------------------------------------------------------------------------------------------------
-def pictures_of(root: Path, size: tuple[int, int] = (8, 8), channels: int = 3) -> folders.Files:
+def pictures_of(root: Path, size: tuple[int, int] = (8, 8), channels: int = 3) -> Files:
     settings = folders.Settings.model_validate({"path": str(root), "image_size": size, "channels": channels})
     return folders.load(settings, root, "train")
 

@@ -94,7 +94,7 @@ def test_what_is_loaded_is_what_was_described(dataset: Dataset, asked: dict[str,
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("large", LARGE)
 def test_what_is_fetched_is_what_was_described(large: str) -> None:
-    check_all(workloads.dataset(large), workloads.dataset(large).Settings())
+    check_all(workloads.dataset(large), workloads.dataset(large).Settings.model_validate({}))
 
 
 def check_all(dataset: Dataset, settings: Settings) -> None:
