@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 # The stamp's name holds what the environment depends on, so a changed lock or interpreter sets it up anew.
 STAMP  := $(VENV)/.installed-$(shell $(PYTHON) -c 'import hashlib,sys; print(hashlib.sha256(open("requirements/lock.txt","rb").read()+sys.version.encode()).hexdigest()[:16])' 2>/dev/null)
 
-.PHONY: help setup demo test test-system check format lock test-faults fault-matrix bench-overhead bench-startup clean
+.PHONY: help setup demo test test-system check format lock test-faults fault-matrix bench-overhead bench-accuracy bench-input bench-startup clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: *.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -49,6 +49,12 @@ fault-matrix: setup  ## every fault of every role under every strategy; writes d
 
 bench-overhead: setup  ## Headway against hand-written scripts (over an hour; nothing else may run)
 	@$(BIN)/python benchmarks/overhead.py
+
+bench-accuracy: setup  ## does every model get where it should? (hours; writes benchmarks/results/targets-*.jsonl)
+	@$(BIN)/python benchmarks/accuracy_targets.py
+
+bench-input: setup  ## what real data costs beside made-up data (an hour; nothing else may run)
+	@$(BIN)/python benchmarks/input.py
 
 bench-startup: setup  ## how long `headway --help` takes, repeated
 	@$(BIN)/python benchmarks/startup.py

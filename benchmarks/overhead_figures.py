@@ -91,13 +91,15 @@ class Pair:
         return bool(self.bare["loaded"] or self.headway["loaded"])
 
 
-def pairs_of(samples: Iterable[Sample], case: str) -> list[Pair]:
-    """The whole pairs of a case, in order. What an interruption left of a pair is no pair."""
+def pairs_of(samples: Iterable[Sample], case: str, variants: tuple[str, str] = ("bare", "headway")) -> list[Pair]:
+    """The whole pairs of a case, in order. What an interruption left of a pair is no pair. `variants` are what is
+    compared, the second with the first."""
+    first, second = variants
     halves: dict[int, dict[str, Sample]] = {}
     for sample in samples:
         if sample["kind"] == "sample" and sample["case"] == case:
             halves.setdefault(sample["pair"], {})[sample["variant"]] = sample
-    return [Pair(both["bare"], both["headway"]) for _, both in sorted(halves.items()) if len(both) == 2]
+    return [Pair(both[first], both[second]) for _, both in sorted(halves.items()) if len(both) == 2]
 
 
 def counted(pairs: Sequence[Pair], keep_loaded: bool) -> list[Pair]:

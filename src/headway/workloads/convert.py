@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from headway.workloads.base import Arrays, DataInfo, Progress, Settings, Split
 from headway.workloads.records import BadRecord, Content, Example, Records
 from headway.workloads.shards import INDEX, Index, Layout, Shard, shard_name
 
+Sources = dict[Split, Arrays | Records]
 AT_ONCE = 64  # records
 SEED = 0
 
@@ -44,15 +45,31 @@ def convert(
 ) -> tuple[Index, list[BadRecord]]:
     """Both splits into `folder`: `num_shards` files for training, and as many for the test set as its size is worth.
     Returns the index and the bad records that were left out; without `skip_bad` the first one is a DataError."""
-    if (folder / INDEX).exists():
-        raise DataError(f"{folder} holds converted data already; choose another folder or remove it")
+    _refuse_to_overwrite(folder)
     cache = workloads.cache_folder()
     workloads.fetch(settings, cache, progress)
     module = workloads.dataset(settings.name)
     info = module.describe(settings)
-    sources: dict[Split, Arrays | Records] = {
-        split: workloads.load(settings, cache, split) for split in ("train", "test")
-    }
+    sources: Sources = {split: workloads.load(settings, cache, split) for split in ("train", "test")}
+    names: Callable[[Any], list[str]] = getattr(module, "class_names", lambda _: [])
+    return write_shards(
+        sources, info, folder, num_shards, progress, skip_bad, num_threads, names(settings), settings.name
+    )
+
+
+def write_shards(
+    sources: Sources,
+    info: DataInfo,
+    folder: Path,
+    num_shards: int,
+    progress: Progress,
+    skip_bad: bool = False,
+    num_threads: int | None = None,
+    class_names: Sequence[str] = (),
+    origin: str = "",
+) -> tuple[Index, list[BadRecord]]:
+    """The same of examples that are here already."""
+    _refuse_to_overwrite(folder)
     layout = _layout(info, sources["train"])
     counts = {split: _count(source) for split, source in sources.items()}
     if num_shards > counts["train"]:
@@ -82,16 +99,20 @@ def convert(
                 threads.shutdown(wait=True, cancel_futures=True)
                 raise
     skipped = [bad for split in written.values() for one in split for bad in one.skipped]
-    names: Callable[[Any], list[str]] = getattr(module, "class_names", lambda _: [])
     index = Index(
         layout,
         {split: [one.shard for one in done] for split, done in written.items()},
-        class_names=names(settings),
-        source=settings.name,
+        class_names=list(class_names),
+        source=origin,
         skipped=len(skipped),
     )
     index.write(folder)
     return index, skipped
+
+
+def _refuse_to_overwrite(folder: Path) -> None:
+    if (folder / INDEX).exists():
+        raise DataError(f"{folder} holds converted data already; choose another folder or remove it")
 
 
 def _layout(info: DataInfo, source: Arrays | Records) -> Layout:
