@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -100,7 +100,9 @@ def assignment(folder: str | Path, task: str, cluster: dict[str, list[str]] | No
     return Assignment(environment | ({"TF_CONFIG": json.dumps(config)} if cluster else {}))
 
 
-def member(task: str, cluster: dict[str, list[str]], folders: dict[str, str]) -> None:
+def member(
+    task: str, cluster: dict[str, list[str]], folders: dict[str, str], cases: Mapping[str, Case] = CASES
+) -> None:
     """Go through all cases; leave variables and results of each in its folder."""
     from tensorflow.python.eager import context
 
@@ -108,7 +110,7 @@ def member(task: str, cluster: dict[str, list[str]], folders: dict[str, str]) ->
 
     ring = None
     for name, folder in folders.items():
-        case = CASES[name]
+        case = cases[name]
         trainer = AllReduce(assignment(folder, task, cluster), ring)
         ring = trainer.ring
         started = trainer.start(0)
@@ -150,18 +152,24 @@ def folder_of(root: Path, job: Job) -> RunFolder:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Trained]]:
     """Of each case, what each member ended with."""
-    root = tmp_path_factory.mktemp("allreduce")
-    folders = {name: str(folder_of(root, case.job()).path) for name, case in CASES.items()}
+    return trained_by_members(tmp_path_factory.mktemp("allreduce"), __file__, CASES)
+
+
+def trained_by_members(
+    root: Path, script: str, cases: Mapping[str, Case], limit: float = 100
+) -> dict[str, dict[str, Trained]]:
+    """The same of other cases: `script` calls `member` with them."""
+    folders = {name: str(folder_of(root, case.job()).path) for name, case in cases.items()}
     ports = free_ports(2, None, None)
     cluster = {Task.parse(name).role: [f"127.0.0.1:{port}"] for name, port in zip(MEMBERS, ports, strict=True)}
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "TF_CPP_MIN_LOG_LEVEL": "1"}
     processes = []
     for name in MEMBERS:
-        command = [sys.executable, __file__, name, json.dumps(cluster), json.dumps(folders)]
+        command = [sys.executable, script, name, json.dumps(cluster), json.dumps(folders)]
         with (root / f"{Task.parse(name).slug}.log").open("wb") as log:
             processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
     try:
-        codes = [process.wait(timeout=100) for process in processes]
+        codes = [process.wait(timeout=limit) for process in processes]
     finally:
         for process in processes:
             process.kill()
