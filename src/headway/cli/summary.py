@@ -84,6 +84,7 @@ def _training_lines(figures: dict[str, Any]) -> list[tuple[str, str]]:
     asked = figures["asked_steps"]
     steps = f"{figures['steps']:,}" + (f" of {asked:,} asked" if asked else "")
     lines = [
+        ("workload", f"{figures['model']} on {figures['dataset']}"),
         ("strategy", strategy_line(figures)),
         *_global_batch(figures),
         ("global steps", f"{steps} in {format_seconds(figures['training_seconds'])} of training"),

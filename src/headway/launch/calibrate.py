@@ -18,6 +18,7 @@ from headway.record.run import Run
 from headway.spec.cluster import shared_out
 from headway.spec.job import DEFAULT_BATCH_SIZE, Job
 from headway.spec.load import parse_job
+from headway.workloads import own
 
 FORMAT = 1
 STEPS = 40
@@ -50,8 +51,10 @@ def _key(job: Job) -> str:
 
     workload = job.training.model_dump(mode="json", include={"model", "dataset", "optimizer"})
     workload["batch_size"] = _batch_size(job)
-    text = json.dumps([workload, environment()["cpu"], environment()["packages"]], sort_keys=True)
-    return f"{job.training.model.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    model = job.training.model.name
+    source = [own.source_hash(model)] if own.is_own(model) else []  # a user's file changes
+    text = json.dumps([workload, environment()["cpu"], environment()["packages"], *source], sort_keys=True)
+    return f"{model}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def _batch_size(job: Job) -> int:

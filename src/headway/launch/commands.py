@@ -64,6 +64,8 @@ def task_command(
     engine: tuple[str, ...] = (sys.executable, "-m", f"headway.engines.{job.engine}")
     if job.program is None:
         env |= {name: value for name, value in MEMORY.items() if name not in os.environ}
+        if job.training.code is not None:  # first, as it was here; what the user had follows
+            env["PYTHONPATH"] = os.pathsep.join(filter(None, [job.training.code, os.environ.get("PYTHONPATH")]))
         if addresses and needs_port(job, task):
             env["TF_CONFIG"] = json.dumps(tf_config(task, addresses))
     else:

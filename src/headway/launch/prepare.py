@@ -44,7 +44,7 @@ def plan_run(asked: Job) -> tuple[Resolved, SitePlan]:
 
         print(f"measuring what one core here does with {asked.training.model.name} ...", file=sys.stderr, flush=True)
         speed = core_speed(asked)
-    resolved = resolve(asked, num_cores(), speed)
+    resolved = resolve(asked, num_cores(), speed, Path.cwd())
     plan = site(resolved.job.site.kind).plan(resolved.job)
     return replace(resolved, choices=(*resolved.choices, *plan.choices)), plan
 
@@ -98,6 +98,8 @@ def change_job(folder: RunFolder, overrides: Sequence[str]) -> None:
                 "for anything else start a new run"
             )
         apply_override(content["asked"], override)
+    if (code := content["resolved"]["workload"].get("code")) is not None:  # the run may be resumed from elsewhere
+        content["asked"]["workload"]["code"] = code
     resolved, _ = plan_run(parse_job(content["asked"], origin=folder.name))
     write_job(folder, resolved)
 

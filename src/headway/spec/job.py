@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, PlainValidator, SerializeAsAny, Tag, field_validator, model_validator
+from pydantic import (
+    Discriminator,
+    Field,
+    PlainValidator,
+    SerializeAsAny,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from headway import workloads
 from headway.spec.cluster import Cluster, Strict, Task, shared_out, shorthand
@@ -14,7 +24,9 @@ from headway.spec.layout import LayoutError, Rule, parse
 from headway.spec.nodes import cluster_from, counts_of_layout, counts_of_nodes
 from headway.spec.site import Site
 from headway.units import Seconds
+from headway.workloads import own
 from headway.workloads.base import Settings
+from headway.workloads.streamed import WholePath
 
 StrategyName = Literal["single", "ps-async", "ps-sync", "allreduce"]
 Steps = Annotated[int, Field(ge=1)]
@@ -27,13 +39,15 @@ def _by_name(family: str) -> Any:
     """`mnist` or `{name: mnist, ...}` -> the Settings of that model or data set."""
     find = workloads.model if family == "model" else workloads.dataset
 
-    def parse(value: Any) -> Settings:
+    def parse(value: Any, info: ValidationInfo) -> Settings:
         if isinstance(value, Settings):
             return value
         if isinstance(value, str):
             value = {"name": value}
         if not isinstance(value, dict) or not isinstance(value.get("name"), str):
             raise ValueError(f"write the {family}'s name, or {{name: ..., its settings}}")
+        if family == "model" and own.is_own(value["name"]):
+            own.look_in(Path(info.data.get("code") or Path.cwd()))
         return find(value["name"]).Settings.model_validate(value)
 
     return PlainValidator(parse, json_schema_input_type=Any)
@@ -125,8 +139,12 @@ class Evaluate(Strict):
 
 
 class Workload(Strict):
+    code: WholePath | None = None
+    """The folder in which a model of your own is looked for, before the installed packages. Default: the one that
+    headway is called in."""
     model: ModelField
-    """A model's name (`headway models`), or its name and settings."""
+    """A model's name (`headway models`), or its name and settings; or your own, package.module:function
+    (docs/own-models.md)."""
     dataset: DatasetField
     """A data set's name (`headway data list`), or its name and settings."""
     batch_size: Annotated[int, Field(ge=1)] | None = None
@@ -146,9 +164,10 @@ class Workload(Strict):
     @model_validator(mode="after")
     def _fits(self) -> Workload:
         data = workloads.dataset(self.dataset.name).describe(self.dataset)
-        workloads.model(self.model.name).check(self.model, data)
+        model = workloads.model(self.model.name, data)
+        model.check(self.model, data)
         if self.stop.accuracy is not None:
-            if workloads.model(self.model.name).correct is None:
+            if model.correct is None:
                 raise ValueError(f"stop.accuracy: model {self.model.name} has a loss, but no accuracy")
             if self.evaluate.every is None:
                 raise ValueError("stop.accuracy needs evaluate.every: accuracy is known only at evaluations")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from headway import workloads
@@ -14,6 +15,7 @@ from headway.spec import nodes
 from headway.spec.cluster import ROLES, Cluster, Role, RoleSettings, Threads
 from headway.spec.command import Command
 from headway.spec.job import DEFAULT_BATCH_SIZE, Job, Stop, Strategy, StrategyName, Workload
+from headway.workloads.own import is_own
 
 
 @dataclass(frozen=True)
@@ -40,16 +42,28 @@ class Resolved:
         }
 
 
-def resolve(asked: Job, num_cores: int, core_speed: float | None = None) -> Resolved:
-    """`core_speed`: what one core here does with the job's model, where `nodes.needs_core_speed` says so."""
+def resolve(asked: Job, num_cores: int, core_speed: float | None = None, folder: Path | None = None) -> Resolved:
+    """`core_speed`: what one core here does with the job's model, where `nodes.needs_core_speed` says so; `folder`: the
+    one that headway was called in."""
     choices: list[Choice] = []
     job = asked if asked.program is None else asked.model_copy(update={"strategy": _bonds(asked, choices)})
     cluster = _cluster(job, choices)
     job = job.model_copy(update={"cluster": cluster, "strategy": _strategy(job, cluster, choices)})
     job = _site(job, num_cores, core_speed, choices)
     job = job.model_copy(update={"cluster": _threads(job, num_cores, choices)})
-    job = job.model_copy(update={"workload": _program(job, choices) if job.program else _workload(job, choices)})
+    job = job.model_copy(
+        update={"workload": _program(job, choices) if job.program else _workload(job, folder, choices)}
+    )
     return Resolved(asked, job, tuple(choices))
+
+
+def _found(workload: Workload, folder: Path | None, choices: list[Choice]) -> Workload:
+    """A model of the user's own with the folder that it was looked for in: tasks must find the same."""
+    if not is_own(workload.model.name) or workload.code is not None or folder is None:
+        return workload
+    reason = f"headway was called here: {workload.model.name} is looked for here first"
+    choices.append(Choice("workload.code", str(folder), reason))
+    return workload.model_copy(update={"code": str(folder)})
 
 
 # --- the user's own program ------------------------------------------------------------------------------------------
@@ -223,7 +237,8 @@ def _examples_per_step(job: Job) -> float:
     return mean * (job.strategy.aggregate or len(sizes))
 
 
-def _workload(job: Job, choices: list[Choice]) -> Workload:
+def _workload(job: Job, folder: Path | None, choices: list[Choice]) -> Workload:
+    job = job.model_copy(update={"workload": _found(job.training, folder, choices)})
     job = job.model_copy(update={"workload": _batches(job, choices)})
     return job.training.model_copy(update={"stop": _stop(job, choices)})
 

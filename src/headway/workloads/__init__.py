@@ -1,6 +1,7 @@
 """Models and data sets, by name. One file each; a new one is that file and a row here.
 
-A plug-in adds its own through the entry points `headway.models` and `headway.datasets`; it cannot hide a built-in.
+A plug-in adds its own through the entry points `headway.models` and `headway.datasets`; it cannot hide a built-in. A
+model may also be a function of the user's, `package.module:function` (own.py).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import cast
 from pydantic import ValidationError
 
 from headway.workloads.base import Arrays, DataInfo, Dataset, Model, Progress, RealData, Settings, Split
+from headway.workloads.own import is_own, own_model
 from headway.workloads.records import Records
 from headway.workloads.sizing import made_up, sized
 
@@ -81,9 +83,10 @@ def dataset_names() -> list[str]:
     return sorted(_table("datasets"))
 
 
-def model(name: str) -> Model:
-    """The model file of that name; ValueError with the nearest name when there is none."""
-    return cast(Model, _module("models", name))
+def model(name: str, data: DataInfo | None = None) -> Model:
+    """The model file of that name; ValueError with the nearest name when there is none. `data`: what it is to learn,
+    for a user's own model, of which loss and accuracy may follow from that."""
+    return cast(Model, own_model(name, data) if is_own(name) else _module("models", name))
 
 
 def dataset(name: str) -> Dataset:

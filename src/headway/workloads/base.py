@@ -8,6 +8,7 @@ A model file (see models/mnist_cnn.py) has
     build(features, settings, data, run)  float32 features -> outputs; variables through `layers` (get_variable)
     loss(outputs, labels)                 one loss per example
     correct(outputs, labels)              1.0 where an example is right; `correct = None` where accuracy has no meaning
+Of a user's own model (own.py) only `build` is required.
 Outputs are the model's answer, a tensor. Where the loss needs more (an autoencoder's target is its input) they are a
 NamedTuple of tensors, the answer first.
 

@@ -13,7 +13,7 @@ in the graph: every strategy starts from the same weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from zlib import crc32
@@ -57,6 +57,15 @@ def variable(
             name, list(shape), tf.float32, initial, trainable=trainable, use_resource=True
         )
     return run.variables[full_name]
+
+
+def check_made_by_layers(run: ForwardPass, names: Iterable[str]) -> None:
+    """ValueError if a model has variables, by `names`, that it did not get from `variable`: nobody would train them."""
+    if stray := sorted(set(names) - run.variables.keys()):
+        raise ValueError(
+            f"the model makes variables that would not be trained: {', '.join(stray)}. Make them with "
+            "headway.workloads.layers (dense, conv2d ..., or layers.variable inside of layers.layer)"
+        )
 
 
 def dense(

@@ -19,6 +19,17 @@ def squared_error(outputs: Any, labels: Any) -> Any:
     return tf.math.squared_difference(outputs, labels)
 
 
+def one_each(losses: Any) -> Any:
+    """The losses, if there is one for each example; ValueError where a shape says otherwise. A number too many (an
+    answer of [batch, 1] beside labels of [batch]) would quietly be a matrix of losses."""
+    if losses.shape.rank not in (1, None):
+        raise ValueError(
+            f"the model's loss must be one number for each example, a tensor of shape [batch]; it has the shape "
+            f"{losses.shape.as_list()}"
+        )
+    return losses
+
+
 def is_largest(logits: Any, labels: Any) -> Any:
     """1.0 where the label's logit is the largest."""
     import tensorflow as tf

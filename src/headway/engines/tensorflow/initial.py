@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from headway.engines.tensorflow.problem import Problem
 from headway.workloads.base import ForwardPass
+from headway.workloads.layers import check_made_by_layers
 
 v1 = tf.compat.v1
 Values = dict[str, np.ndarray[Any, Any]]
@@ -27,8 +28,10 @@ def initial_values(problem: Problem, seed: int, config: Any) -> Values:
     """The model's variables by name, before any training."""
     with tf.Graph().as_default():
         v1.set_random_seed(seed)
-        problem.build(v1.placeholder(tf.float32, [None, *problem.data.shape]), ForwardPass(training=False))
+        run = ForwardPass(training=False)
+        problem.build(v1.placeholder(tf.float32, [None, *problem.data.shape]), run)
         variables = {name_of(variable): variable for variable in v1.global_variables()}
+        check_made_by_layers(run, variables)
         with v1.Session(config=config) as session:
             session.run([variable.initializer for variable in variables.values()])
             values: Values = session.run(variables)

@@ -10,6 +10,7 @@ from headway import workloads
 from headway.engines.tensorflow.stream import Report, Stream
 from headway.spec.job import Job
 from headway.workloads.base import Arrays, ForwardPass, Split
+from headway.workloads.objectives import one_each
 from headway.workloads.records import Records
 from headway.workloads.streamed import StreamedData
 
@@ -17,8 +18,8 @@ from headway.workloads.streamed import StreamedData
 class Problem:
     def __init__(self, job: Job) -> None:
         self.settings = job.training
-        self._model = workloads.model(job.training.model.name)
         self.data = workloads.dataset(job.training.dataset.name).describe(job.training.dataset)
+        self._model = workloads.model(job.training.model.name, self.data)
 
     def load(self, split: Split) -> Arrays | Records:
         """Features as they are stored (bytes, for images) and labels; or where to read them."""
@@ -52,7 +53,7 @@ class Problem:
 
     def losses(self, outputs: Any, labels: Any) -> Any:
         """One loss per example."""
-        return self._model.loss(outputs, labels)
+        return one_each(self._model.loss(outputs, labels))
 
     def correct(self, outputs: Any, labels: Any) -> Any | None:
         """1.0 for each example that is right; None where accuracy has no meaning."""
