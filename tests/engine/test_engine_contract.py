@@ -24,7 +24,7 @@ from test_engine_allreduce import MEMBERS, Case, Trained, initial_of, member, tr
 
 from headway import workloads
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # minutes on two cores, much more on busy ones
+pytestmark = [pytest.mark.real, pytest.mark.system, pytest.mark.timeout(900)]  # minutes on two cores, more on busy ones
 HALF = 8  # examples of one of two tasks
 STEPS = 3
 FALLS = 0.99  # the least loss after the first step, of the first; nothing is random, so this is no accident

@@ -19,6 +19,7 @@ from headway import workloads
 from headway.engines.tensorflow.describe import describe
 from headway.workloads.base import DataInfo, ForwardPass
 
+pytestmark = pytest.mark.system  # a minute and more
 SMALLEST = {"alexnet": 63, "inception_resnet_v1": 75, "inception_v3": 75, "resnet50": 32, "vgg16": 32}
 NORMALISED = ["inception_resnet_v1", "inception_v3", "resnet50"]
 

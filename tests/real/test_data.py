@@ -12,7 +12,7 @@ from running import headway, write_job
 
 import headway as api
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.system]
 
 
 @pytest.fixture(scope="module")

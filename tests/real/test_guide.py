@@ -32,8 +32,6 @@ def commands(step: int) -> str:
 
 def follow(step: int, folder: Path) -> tuple[str, list[Run]]:
     """What the commands of a step print, and the runs that they make, oldest first."""
-    if step > 1:
-        pytest.importorskip("headway.workloads.own")  # TO BE REMOVED when models of one's own have landed
     shutil.copytree(GUIDE, folder / "guide", ignore=shutil.ignore_patterns("runs", "__pycache__"))
     typed = commands(step).replace("~/.cache/headway", str(workloads.cache_folder().absolute()))
     bin_folder = Path(sys.executable).parent

@@ -100,6 +100,7 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     assert "no-such-program: No such file or directory" in done.stderr
 
 
+@pytest.mark.fault
 def test_without_servers_all_begin_anew_when_one_is_killed(tmp_path: Path) -> None:
     with launching(tmp_path, TRAIN, "worker", "1000", options=("--worker", "2", "--set", "restart.delay=0.1")) as run:
         run.trains("worker/0", "worker/1")
@@ -134,6 +135,7 @@ while True:
     assert not alive, [process.cmdline() for process in alive]
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("victim", ["launcher", "agent", "task"])
 def test_a_program_does_not_outlive_those_who_watch_it(tmp_path: Path, victim: str) -> None:
     with launching(tmp_path, TRAIN, "worker", "10000", options=("--set", "restart.attempts=0")) as run:
@@ -148,6 +150,7 @@ def test_a_program_does_not_outlive_those_who_watch_it(tmp_path: Path, victim: s
         run.process.wait(timeout=LIMIT)
 
 
+@pytest.mark.fault
 def test_an_evaluator_is_given_the_time_that_it_needs(tmp_path: Path) -> None:
     script = """
 import sys, time
@@ -169,6 +172,7 @@ def test_dry_run_shows_the_very_command(tmp_path: Path) -> None:
     assert RunFolder.all(tmp_path) == []
 
 
+@pytest.mark.fault
 def test_a_job_file_can_name_a_command_and_be_resumed(tmp_path: Path) -> None:
     """The program's own checkpoint is its business: here it counts on from a file."""
     script = """
