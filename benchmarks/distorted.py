@@ -20,9 +20,9 @@ from headway.workloads.shards import INDEX
 SIDE, MARGIN = 40, 6  # pixels
 AT_ONCE = 5_000
 KINDS = {
-    "shifted": ClutterAugment(shift=9),  # digits have 20 pixels: none is cut off
+    "shifted": ClutterAugment(shift=MARGIN),  # so nothing is cut off
     "rotated": ClutterAugment(rotate=90),
-    "cluttered": ClutterAugment(shift=6, clutter=16),
+    "cluttered": ClutterAugment(shift=MARGIN, clutter=16),
 }
 
 

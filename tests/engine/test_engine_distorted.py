@@ -29,7 +29,7 @@ def test_digits_are_distorted_as_their_kind_says_and_keep_their_labels(kind: str
     heights = (images.sum(axis=(2, 3), dtype=np.int64) @ rows) / ink
     if kind == "shifted":
         np.testing.assert_array_equal(ink, before)  # nothing is cut off
-        assert 4 < heights.std() < 7
+        assert 3 < heights.std() < 5  # -6 to 6 pixels, all alike: 3.7
     elif kind == "rotated":
         assert np.abs(ink / before - 1).max() < 0.1
         assert heights.std() < 1.5
