@@ -18,6 +18,7 @@ from headway.workloads.datasets import mnist
 
 @pytest.mark.parametrize("kind", distorted.KINDS)
 def test_digits_are_distorted_as_their_kind_says_and_keep_their_labels(kind: str) -> None:
+    workloads.fetch(mnist.Settings(), workloads.cache_folder(), lambda *_: None)
     plain, labels = mnist.load(mnist.Settings(), workloads.cache_folder(), "test")
     images, kept = distorted.distorted(kind, "test")
     assert images.shape == (10_000, 40, 40, 1)
