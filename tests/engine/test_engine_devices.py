@@ -16,6 +16,7 @@ from headway.spec.cluster import Task, shared_out
 from headway.spec.job import Job
 
 v1 = tf.compat.v1
+pytestmark = pytest.mark.system  # so that make test stays under ten minutes
 STEPS = 6
 # Servers, training tasks and strategy.
 CASES: dict[str, tuple[int, int, Any]] = {

@@ -16,6 +16,7 @@ from headway import workloads
 from headway.workloads.datasets import mnist
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("kind", distorted.KINDS)
 def test_digits_are_distorted_as_their_kind_says_and_keep_their_labels(kind: str) -> None:
     workloads.fetch(mnist.Settings(), workloads.cache_folder(), lambda *_: None)

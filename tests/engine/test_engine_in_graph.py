@@ -17,6 +17,7 @@ from headway.engines.tensorflow.trainer import Disconnected
 from headway.spec.cluster import Task
 
 v1 = tf.compat.v1
+pytestmark = pytest.mark.system  # so that make test stays under ten minutes
 STEPS = 6
 IN_GRAPH = {"kind": "ps-sync", "replication": "in_graph"}
 OPTIMIZER = {"name": "momentum", "learning_rate": 0.05, "weight_decay": 0.1, "clip": {"norm": 0.5}}

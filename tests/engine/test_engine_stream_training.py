@@ -22,6 +22,7 @@ from headway.workloads.convert import convert
 from headway.workloads.datasets import synthetic
 from headway.workloads.records import BadRecord
 
+pytestmark = pytest.mark.system  # so that make test stays under ten minutes
 STEPS = 8
 
 
