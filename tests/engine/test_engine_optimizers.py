@@ -14,7 +14,7 @@ from headway.engines.tensorflow.optimizers import Optimizer
 from headway.engines.tensorflow.placement import Declared, How, place
 from headway.engines.tensorflow.state import State
 from headway.engines.tensorflow.wire import Wire
-from headway.spec import job
+from headway.spec import workload
 
 v1 = tf.compat.v1
 VARIABLES = [Declared("layer/weights", (5, 3)), Declared("layer/bias", (3,)), Declared("scale", ())]
@@ -23,7 +23,7 @@ CPU = "/device:CPU:0"
 
 
 def optimizer(name: str = "sgd", **settings: Any) -> Optimizer:
-    return Optimizer(job.Optimizer.model_validate({"name": name, "learning_rate": 0.1, **settings}))
+    return Optimizer(workload.Optimizer.model_validate({"name": name, "learning_rate": 0.1, **settings}))
 
 
 def numbers(seed: int) -> dict[str, Any]:

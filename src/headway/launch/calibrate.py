@@ -16,8 +16,9 @@ from headway.errors import HeadwayError
 from headway.record.files import read_json, to_json, write_atomically
 from headway.record.run import Run
 from headway.spec.cluster import shared_out
-from headway.spec.job import DEFAULT_BATCH_SIZE, Job
+from headway.spec.job import Job
 from headway.spec.load import parse_job
+from headway.spec.workload import DEFAULT_BATCH_SIZE
 from headway.workloads import own
 
 FORMAT = 1

@@ -15,7 +15,8 @@ from pydantic_core import ErrorDetails
 from headway import workloads
 from headway.errors import NotFound, SpecError
 from headway.spec.command import Command
-from headway.spec.job import Job, Workload
+from headway.spec.job import Job
+from headway.spec.workload import Workload
 from headway.workloads.base import Settings
 
 # Where a plain value may stand for a mapping, and the key that the value is then for.

@@ -14,7 +14,8 @@ from headway import workloads
 from headway.spec import nodes
 from headway.spec.cluster import ROLES, Cluster, Role, RoleSettings, Threads
 from headway.spec.command import Command
-from headway.spec.job import DEFAULT_BATCH_SIZE, Job, Stop, Strategy, StrategyName, Workload
+from headway.spec.job import Job, Strategy, StrategyName
+from headway.spec.workload import DEFAULT_BATCH_SIZE, Stop, Workload
 from headway.workloads.own import is_own
 
 

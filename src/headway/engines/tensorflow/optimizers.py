@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from headway.spec import job
+from headway.spec import workload
 
 raw = tf.raw_ops
 # Two tasks may push to one variable at the same moment; without the lock one of the two updates could be lost.
@@ -32,7 +32,7 @@ SLOTS: dict[str, dict[str, float]] = {
 
 
 class Optimizer:
-    def __init__(self, settings: job.Optimizer) -> None:
+    def __init__(self, settings: workload.Optimizer) -> None:
         self.settings = settings
         self.slots = SLOTS[settings.name]
         """Variables beside each trained one, of its shape: name and initial value."""
@@ -118,7 +118,7 @@ class Optimizer:
         return decay * tf.add_n(decayed) if decay and decayed else None
 
 
-def _share_of_rate(schedule: job.Schedule, step: Any) -> Any:
+def _share_of_rate(schedule: workload.Schedule, step: Any) -> Any:
     match schedule.kind:
         case "piecewise":
             passed = tf.reduce_sum(tf.cast(step >= tf.constant(schedule.at, tf.float32), tf.float32))
