@@ -1,11 +1,14 @@
 """The price of real input: the same training with real data and with made-up data that is there already.
 
-Both alternate in pairs, in random order within a pair; pairs are added until the 95 % bootstrap interval of the median
-ratio of training rates is narrower than +/- 2 % (as in benchmarks/overhead.py). One training task with one thread on
-one core, which does everything: what reading, decoding and augmenting take is then taken from training. Made-up data
-(`synthetic: true`) is noise of the same shape from memory, and is not augmented. Price: 1 - real rate / synthetic rate.
+Both trainings live in one process on one core, with one thread each for operations, and take turns of some steps each,
+in random order within a pair of turns: so whatever makes the machine slower for a while slows down both. One core does
+everything, so what reading, decoding and augmenting take is taken from training. The first steps of a turn do not
+count: in them the other training's input still fills its buffer, and this one's own is full. Pairs are added until the
+95 % bootstrap interval of the median ratio of training rates is narrower than +/- 2 % (as in benchmarks/overhead.py).
+Made-up data (`synthetic: true`) is noise of the same shape from memory, and is not augmented.
+Price: 1 - real rate / synthetic rate.
 
-  make bench-input                              every case; half an hour to an hour on two idle cores
+  make bench-input                              every case; about half an hour on two idle cores
   benchmarks/input.py --cases e1-cnn            one; patterns are allowed
   benchmarks/input.py --minutes 20              no new pair is begun later than that
   benchmarks/input.py --resume benchmarks/results/FILE.jsonl      go on after an interruption
@@ -23,6 +26,7 @@ import os
 import random
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,18 +34,24 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from overhead_figures import MIN_PAIRS, Pair, Sample, SampleFile, bootstrap, counted, is_enough, markdown, pairs_of
+from overhead_figures import Pair, Sample, SampleFile, bootstrap, counted, is_enough, markdown, pairs_of
 from overhead_runs import Machine
-from trainings import figures_of
 
 from headway import workloads
+from headway.engines.assignment import Assignment
+from headway.engines.tensorflow.__main__ import prepare_environment
+from headway.record.files import to_json
+from headway.record.folder import RunFolder
+from headway.spec.load import parse_job
+from headway.spec.resolve import resolve
 from headway.workloads.convert import convert
 from headway.workloads.datasets import cifar10
 from headway.workloads.shards import INDEX
 
 RESULTS = Path(__file__).parent / "results"
 VARIANTS = ("synthetic", "real")
-REPEATS = 10  # disturbed pairs of a case before it is given up
+LEAD = 6  # steps at the beginning of a turn that do not count: more than an input has batches ready
+WARMUP = 15  # steps before the first turn
 AUGMENT = {"shift": 4, "flip": True}
 
 
@@ -52,10 +62,11 @@ class Case:
     augment: dict[str, Any]
     batch_size: int
     steps: int
+    """Of one turn, that count."""
     wanted: float
     """The highest price."""
 
-    def job(self, variant: str, steps: int | None, core: int) -> dict[str, Any]:
+    def job(self, variant: str) -> dict[str, Any]:
         how: dict[str, Any] = {"synthetic": True} if variant == "synthetic" else {"augment": self.augment}
         return {
             "name": "input",
@@ -64,13 +75,9 @@ class Case:
                 "dataset": self.dataset() | how,
                 "batch_size": self.batch_size,
                 "optimizer": {"name": "momentum", "learning_rate": 0.01},
-                "stop": {"steps": steps or self.steps},
             },
-            "cluster": {"chief": {"count": 1, "cores": [core], "threads": {"intra_op": 1, "inter_op": 1}}},
-            "checkpoint": {"seconds": 86_400},
-            "export": False,
-            "restart": {"attempts": 0},
-            "measure": {"warmup": min(10, (steps or self.steps) // 3)},
+            "strategy": "single",
+            "cluster": {"chief": {"count": 1, "threads": {"intra_op": 1, "inter_op": 1}}},
         }
 
 
@@ -83,9 +90,9 @@ def cifar_shards() -> dict[str, Any]:
 
 RESNET20 = {"name": "resnet", "depth": 20}
 CASES = {
-    "e1-cnn": Case({"name": "mnist_cnn"}, lambda: {"name": "mnist"}, {}, 100, 120, 0.03),
-    "resnet20-arrays": Case(RESNET20, lambda: {"name": "cifar10"}, AUGMENT, 128, 40, 0.10),
-    "resnet20-shards": Case(RESNET20, cifar_shards, AUGMENT, 128, 40, 0.10),
+    "e1-cnn": Case({"name": "mnist_cnn"}, lambda: {"name": "mnist"}, {}, 100, 20, 0.03),
+    "resnet20-arrays": Case(RESNET20, lambda: {"name": "cifar10"}, AUGMENT, 128, 12, 0.10),
+    "resnet20-shards": Case(RESNET20, cifar_shards, AUGMENT, 128, 12, 0.10),
 }
 
 
@@ -97,44 +104,62 @@ def chosen(patterns: Sequence[str]) -> list[str]:
     return [name for name in CASES if not patterns or any(fnmatch(name, pattern) for pattern in patterns)]
 
 
-def measure(name: str, variant: str, asked: argparse.Namespace) -> Sample:
-    job = CASES[name].job(variant, asked.steps, min(os.sched_getaffinity(0)))  # before the clock runs: it may fetch
-    machine = Machine()
-    figures = figures_of(job)
+# --- training ---------------------------------------------------------------------------------------------------------
+def trainer_of(job: dict[str, Any], scratch: Path) -> Any:
+    """What a task of this job trains with, warmed up."""
+    from headway.engines.tensorflow import strategies
+
+    folder = RunFolder.create(scratch, job["name"])
+    resolved = resolve(parse_job(job), num_cores=1).job
+    folder.job_file.write_text(to_json({"format": 1, "resolved": resolved.model_dump(mode="json")}), encoding="utf-8")
+    trainer = strategies.trainer(Assignment({"HEADWAY_RUN": str(folder.path), "HEADWAY_TASK": "chief/0"}))
+    trainer.start(0)
+    for _ in range(WARMUP):
+        trainer.step(1)
+    return trainer
+
+
+def turn(trainer: Any, batch_size: int, steps: int, allowed: float) -> Sample:
+    for _ in range(LEAD):
+        trainer.step(1)
+    machine, began = Machine(), time.perf_counter()
+    waited = sum(trainer.step(1).input_seconds for _ in range(steps))
+    seconds = time.perf_counter() - began
     others = machine.others()
-    [task] = figures["tasks"]
     return {
-        "examples_per_s": figures["examples_per_s"],
-        "step_seconds": task["step_seconds"],
-        "input_share": task["input_share"],
+        "examples_per_s": batch_size * steps / seconds,
+        "seconds": seconds,
+        "input_share": waited / seconds,
         "others": others,
-        "loaded": others > asked.others,
+        "loaded": others > allowed,
     }
 
 
-def pairs(name: str, file: SampleFile, asked: argparse.Namespace, order: random.Random, deadline: float) -> None:
-    """Until the interval is narrow, or there are enough, or the time is up."""
-    while True:
-        every = pairs_of(file.samples, name, VARIANTS)
-        good = counted(every, asked.keep_loaded)
-        if is_enough(good, asked.min_pairs, asked.max_pairs) or time.monotonic() > deadline:
-            return
-        if len(every) - len(good) >= REPEATS:
-            print(f"{name}: {REPEATS} pairs were disturbed by others: the machine is not idle", flush=True)
-            return
-        number = 1 + max((sample["pair"] for sample in file.samples), default=0)
-        for variant in order.sample(VARIANTS, 2):
-            sample = measure(name, variant, asked)
-            file.add({"kind": "sample", "case": name, "variant": variant, "pair": number, "t": time.time(), **sample})
-        last = pairs_of(file.samples, name, VARIANTS)[-1]
-        good = counted(pairs_of(file.samples, name, VARIANTS), asked.keep_loaded)
-        so_far = f"{price_of(good).median:.1%}" if good else "-"
-        print(
-            f"{name}, pair {len(good)}: {last.bare['examples_per_s']:.0f} synthetic, "
-            f"{last.headway['examples_per_s']:.0f} real examples/s{', disturbed' if last.is_loaded else ''} "
-            f"| price so far {so_far}",
-            flush=True,
-        )
+def measure(name: str, file: SampleFile, asked: argparse.Namespace, order: random.Random, deadline: float) -> None:
+    """Until the interval is narrow, or there are enough pairs, or the time is up."""
+    case = CASES[name]
+
+    def good() -> list[Pair]:
+        return counted(pairs_of(file.samples, name, VARIANTS), asked.keep_loaded)
+
+    if is_enough(good(), asked.min_pairs, asked.max_pairs):
+        return
+    with tempfile.TemporaryDirectory(prefix="hw-") as scratch:
+        trainers = {variant: trainer_of(case.job(variant), Path(scratch)) for variant in VARIANTS}
+        disturbed = 0
+        while not is_enough(good(), asked.min_pairs, asked.max_pairs) and time.monotonic() < deadline:
+            number = 1 + max((sample["pair"] for sample in file.samples), default=0)
+            for variant in order.sample(VARIANTS, 2):
+                sample = turn(trainers[variant], case.batch_size, asked.steps or case.steps, asked.others)
+                file.add(
+                    {"kind": "sample", "case": name, "variant": variant, "pair": number, "t": time.time(), **sample}
+                )
+            last = pairs_of(file.samples, name, VARIANTS)[-1]
+            disturbed += last.is_loaded
+            if (found := good()) and len(found) % 5 == 0:
+                print(f"{name}, pair {len(found)}: {_rates([last])} examples/s | price {price_of(found)}", flush=True)
+        if disturbed:
+            print(f"{name}: {disturbed} pairs were disturbed by others, and repeated", flush=True)
 
 
 @dataclass(frozen=True)
@@ -144,6 +169,15 @@ class Price:
     median: float
     low: float
     high: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.1%} ({self.low:.1%} to {self.high:.1%})"
+
+
+def _rates(pairs: Sequence[Pair]) -> str:
+    """Median examples per second, synthetic / real."""
+    sides = ([pair.bare for pair in pairs], [pair.headway for pair in pairs])
+    return " / ".join(f"{statistics.median(sample['examples_per_s'] for sample in side):.0f}" for side in sides)
 
 
 def price_of(pairs: Sequence[Pair]) -> Price:
@@ -159,15 +193,11 @@ def prices(samples: Sequence[Sample], keep_loaded: bool) -> dict[str, tuple[Pric
 def tables(samples: Sequence[Sample], keep_loaded: bool = False) -> list[str]:
     rows = []
     for name, (price, good) in prices(samples, keep_loaded).items():
-        synthetic, real = (
-            statistics.median(sample["examples_per_s"] for sample in side)
-            for side in ([pair.bare for pair in good], [pair.headway for pair in good])
-        )
         wanted = CASES[name].wanted
         rows.append(
             [
                 name,
-                f"{synthetic:.0f} / {real:.0f}",
+                _rates(good),
                 f"{price.median:.1%}",
                 f"{price.low:.1%} to {price.high:.1%}",
                 str(len(good)),
@@ -190,10 +220,10 @@ def main() -> None:
     add = parser.add_argument
     add("--cases", nargs="*", default=[], help=f"of {', '.join(CASES)}; patterns are allowed [all]")
     add("--minutes", type=float, default=120, help="after which no new pair is begun [%(default)s]")
-    add("--min-pairs", type=int, default=MIN_PAIRS, help="[%(default)s]")
-    add("--max-pairs", type=int, default=20, help="[%(default)s]")
-    add("--steps", type=int, help="of each training [e1-cnn 120, resnet20 40]")
-    add("--others", type=float, default=0.1, help="cores that others may use during a training [%(default)s]")
+    add("--min-pairs", type=int, default=20, help="[%(default)s]")
+    add("--max-pairs", type=int, default=100, help="[%(default)s]")
+    add("--steps", type=int, help="of each turn, that count [e1-cnn 20, resnet20 12]")
+    add("--others", type=float, default=0.1, help="cores that others may use during a turn [%(default)s]")
     add("--keep-loaded", action="store_true", help="count disturbed pairs, too: only while developing")
     add("--seed", type=int, default=None, help="of the order within pairs")
     add("--resume", type=Path, metavar="FILE", help="go on with the samples of this file")
@@ -206,8 +236,10 @@ def main() -> None:
     file = SampleFile(asked.report or asked.resume or RESULTS / f"input-{time.strftime('%Y%m%d-%H%M%S')}.jsonl")
     if not asked.report:
         order, deadline = random.Random(asked.seed), time.monotonic() + 60 * asked.minutes
+        prepare_environment()
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # before TensorFlow counts cores
         for name in names:
-            pairs(name, file, asked, order, deadline)
+            measure(name, file, asked, order, deadline)
     print("\n" + "\n".join(tables(file.samples, asked.keep_loaded)) + f"\n\nraw samples: {file.path.name}")
     sys.exit(0 if is_reached(file.samples, asked.keep_loaded, names) else 1)
 

@@ -4,7 +4,7 @@ from headway.workloads import layers
 
 
 def build(features, settings, data, run):
-    x = layers.max_pool(layers.relu(layers.conv2d(run, "conv1", features, 16, size=5)))
-    x = layers.max_pool(layers.relu(layers.conv2d(run, "conv2", x, 32, size=5)))
-    x = layers.relu(layers.dense(run, "dense", layers.flatten(x), 128))
+    x = layers.max_pool(run, layers.relu(layers.conv2d(run, "conv1", features, 16, size=5)))
+    x = layers.max_pool(run, layers.relu(layers.conv2d(run, "conv2", x, 32, size=5)))
+    x = layers.relu(layers.dense(run, "dense", layers.flatten(run, x), 128))
     return layers.dense(run, "logits", x, data.classes)

@@ -110,7 +110,7 @@ def test_real_and_synthetic_differ_in_their_data_only(tmp_path: Path, monkeypatc
     info = DataInfo((32, 32, 3), 10, 200, 200, 1 / 255, "uint8")
     write_shards({"train": few, "test": few}, info, tmp_path / "cifar10-shards", 1, lambda *_: None)
     for name, case in price.CASES.items():
-        real, synthetic = (case.job(variant, None, 0) for variant in ("real", "synthetic"))
+        real, synthetic = (case.job(variant) for variant in ("real", "synthetic"))
         parse_job(real)
         parse_job(synthetic)
         first, second = real["workload"].pop("dataset"), synthetic["workload"].pop("dataset")

@@ -38,7 +38,7 @@ def check(settings, data):
         raise ValueError("at most 7 classes")
 
 def network(features, settings, data, run):
-    x = layers.relu(layers.dense(run, "hidden", layers.flatten(features), settings.hidden))
+    x = layers.relu(layers.dense(run, "hidden", layers.flatten(run, features), settings.hidden))
     return layers.dense(run, "logits", x, data.classes or 1)
 
 build = network
@@ -47,7 +47,7 @@ SMALLEST = """
 def build(features, settings, data, run):
     from headway.workloads import layers
 
-    outputs = layers.dense(run, "only", layers.flatten(features), data.classes or 1)
+    outputs = layers.dense(run, "only", layers.flatten(run, features), data.classes or 1)
     return outputs if data.classes else outputs[:, 0]
 """
 Write = Callable[[str], str]

@@ -12,7 +12,7 @@ from headway import workloads
 from headway.spec.cluster import Strict, shorthand
 from headway.units import Seconds
 from headway.workloads import own
-from headway.workloads.base import Settings
+from headway.workloads.base import DataFormat, Precision, Settings
 from headway.workloads.streamed import WholePath
 
 Steps = Annotated[int, Field(ge=1)]
@@ -139,6 +139,13 @@ class Workload(Strict):
     """When training ends."""
     evaluate: Evaluate = Evaluate()
     """When the test set is evaluated."""
+    precision: Precision = "float32"
+    """What dense layers and convolutions compute in; variables, updates and evaluation are float32 always. bfloat16 and
+    float16 (mixed precision) pay where the hardware has them: docs/training.md."""
+    loss_scale: Annotated[float, Field(gt=0)] = 1024.0
+    """Precision float16: what the loss is multiplied by, and gradients divided by, so that small ones are not lost."""
+    data_format: DataFormat = "NHWC"
+    """How a training step keeps images: [batch, height, width, channels], or, on GPUs only, NCHW."""
     steps_per_call: Annotated[int, Field(ge=1, le=1000)] = 1
     """Steps that one call into the engine makes; the record then has one row for that many steps."""
 

@@ -37,6 +37,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from headway.workloads.records import Records
 
 Split = Literal["train", "test"]
+DataFormat = Literal["NHWC", "NCHW"]
+Precision = Literal["float32", "bfloat16", "float16"]
 Arrays = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 # progress(what, done_bytes, total_bytes or None)
 Progress = Callable[[str, int, int | None], None]
@@ -107,6 +109,10 @@ class ForwardPass:
     """Moving averages of batch statistics. A strategy decides how: each task's at once, or their mean once per step."""
     variables: dict[str, Any] = field(default_factory=dict)
     """Every variable by its full name, trainable or not."""
+    data_format: DataFormat = "NHWC"
+    """How images lie in memory: [batch, height, width, channels] or [batch, channels, height, width]."""
+    precision: Precision = "float32"
+    """What dense layers and convolutions compute in."""
     layers: set[str] = field(default_factory=set)
     """Names used in this building: two layers of one name would share their weights without a word."""
 

@@ -42,9 +42,8 @@ class Inception:
         """One convolution after the other; `halves`: the last one halves the image."""
         for number, each in enumerate(chain, 1):
             if isinstance(each, list):
-                x = joined(
-                    [self.convolution(f"{name}_{number}{i}", x, *one) for i, one in zip("ab", each, strict=True)]
-                )
+                fork = [self.convolution(f"{name}_{number}{i}", x, *one) for i, one in zip("ab", each, strict=True)]
+                x = layers.joined(self._run, fork)
             elif halves and number == len(chain):
                 x = self.convolution(f"{name}_{number}", x, *each, stride=2, padding="VALID")
             else:
@@ -56,17 +55,11 @@ class Inception:
         with layers.layer(self._run, name):
             found = [self.chain(f"chain{number}", x, chain) for number, chain in enumerate(chains, 1)]
             if pooled:
-                found.append(self.chain("pooled", layers.average_pool(x, 3, 1, "SAME"), [(pooled, 1)]))
-            return joined(found)
+                found.append(self.chain("pooled", layers.average_pool(self._run, x, 3, 1, "SAME"), [(pooled, 1)]))
+            return layers.joined(self._run, found)
 
     def reduction(self, name: str, x: Any, *chains: Chain) -> Any:
         """Chains and a pooling side by side, each of which halves the image."""
         with layers.layer(self._run, name):
             found = [self.chain(f"chain{number}", x, chain, halves=True) for number, chain in enumerate(chains, 1)]
-            return joined([*found, layers.max_pool(x, size=3, stride=2)])
-
-
-def joined(branches: Sequence[Any]) -> Any:
-    import tensorflow as tf
-
-    return tf.concat(branches, axis=-1)
+            return layers.joined(self._run, [*found, layers.max_pool(self._run, x, size=3, stride=2)])

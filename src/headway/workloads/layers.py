@@ -8,6 +8,9 @@ mask never changes and their batch statistics never update.
 
 Initial values depend on the seed (`tf.compat.v1.set_random_seed`) and the variable's name alone, not on what else is
 in the graph: every strategy starts from the same weights.
+
+Images are [batch, height, width, channels], or [batch, channels, height, width] where `run.data_format` is NCHW. Dense
+layers and convolutions compute in `run.precision`, and so does what follows them; variables are float32 always.
 """
 
 from __future__ import annotations
@@ -82,8 +85,10 @@ def dense(
 
     with layer(run, name):
         shape = [int(x.shape[-1]), units]
-        product = tf.matmul(x, variable(run, "weights", shape, weights or glorot_uniform(shape)))
-        return tf.nn.bias_add(product, variable(run, "bias", [units], bias or zeros))
+        product = tf.matmul(
+            _cast(run, x), _cast(run, variable(run, "weights", shape, weights or glorot_uniform(shape)))
+        )
+        return tf.nn.bias_add(product, _cast(run, variable(run, "bias", [units], bias or zeros)))
 
 
 def conv2d(
@@ -98,15 +103,17 @@ def conv2d(
     use_bias: bool = True,
     weights: Callable[[Sequence[int]], Initializer] | None = None,
 ) -> Tensor:
-    """`filters` filters over (batch, height, width, channels). Without an initializer: Glorot uniform weights."""
+    """`filters` filters over images. Without an initializer: Glorot uniform weights."""
     import tensorflow as tf
 
     with layer(run, name):
         height, width = (size, size) if isinstance(size, int) else size
-        shape = [height, width, int(x.shape[-1]), filters]
-        kernel = variable(run, "weights", shape, (weights or glorot_uniform)(shape))
-        x = tf.nn.conv2d(x, tf.convert_to_tensor(kernel), strides=stride, padding=padding)
-        return tf.nn.bias_add(x, variable(run, "bias", [filters], zeros)) if use_bias else x
+        shape = [height, width, channels(run, x), filters]
+        kernel = _cast(run, variable(run, "weights", shape, (weights or glorot_uniform)(shape)))
+        x = tf.nn.conv2d(_cast(run, x), kernel, strides=stride, padding=padding, data_format=run.data_format)
+        if not use_bias:
+            return x
+        return tf.nn.bias_add(x, _cast(run, variable(run, "bias", [filters], zeros)), data_format=run.data_format)
 
 
 def conv_norm(
@@ -140,17 +147,19 @@ def batch_norm(
     """
     import tensorflow as tf
 
-    channels = int(x.shape[-1])
+    is_image = len(x.shape) == 4
+    count = channels(run, x)
     with layer(run, name):
-        scale = tf.convert_to_tensor(variable(run, "scale", [channels], ones)) if use_scale else tf.ones([channels])
-        offset = tf.convert_to_tensor(variable(run, "offset", [channels], zeros))
-        mean = variable(run, "moving_mean", [channels], zeros, trainable=False)
-        variance = variable(run, "moving_variance", [channels], ones, trainable=False)
+        scale = tf.convert_to_tensor(variable(run, "scale", [count], ones)) if use_scale else tf.ones([count])
+        offset = tf.convert_to_tensor(variable(run, "offset", [count], zeros))
+        mean = variable(run, "moving_mean", [count], zeros, trainable=False)
+        variance = variable(run, "moving_variance", [count], ones, trainable=False)
         # The fused kernel, much faster than separate operations, knows only images.
-        images = x if len(x.shape) == 4 else tf.reshape(x, [-1, 1, 1, channels])
+        images = x if is_image else tf.reshape(x, [-1, 1, 1, count])
+        data_format = run.data_format if is_image else "NHWC"
         if run.training:
             normal, batch_mean, batch_variance = tf.compat.v1.nn.fused_batch_norm(
-                images, scale, offset, epsilon=epsilon, is_training=True
+                images, scale, offset, epsilon=epsilon, is_training=True, data_format=data_format
             )
             scope = tf.compat.v1.get_variable_scope().name
             run.averages.append(Average(f"{scope}/moving_mean", batch_mean, momentum))
@@ -164,8 +173,9 @@ def batch_norm(
                 tf.convert_to_tensor(variance),
                 epsilon=epsilon,
                 is_training=False,
+                data_format=data_format,
             )
-        return normal if len(x.shape) == 4 else tf.reshape(normal, tf.shape(x))
+        return normal if is_image else tf.reshape(normal, tf.shape(x))
 
 
 def dropout(run: ForwardPass, x: Tensor, rate: float) -> Tensor:
@@ -181,41 +191,81 @@ def noise(run: ForwardPass, x: Tensor, deviation: Any) -> Tensor:
     import tensorflow as tf
 
     # As in dropout: each task's own seed decides.
-    return x + deviation * tf.random.normal(tf.shape(x)) if run.training else x
+    return x + deviation * tf.random.normal(tf.shape(x), dtype=x.dtype) if run.training else x
 
 
-def local_response_norm(x: Tensor) -> Tensor:
+def local_response_norm(run: ForwardPass, x: Tensor) -> Tensor:
     """AlexNet's: each number is damped by those of the two channels on either side at the same place."""
     import tensorflow as tf
 
-    return tf.nn.local_response_normalization(x, depth_radius=2, bias=2.0, alpha=1e-4, beta=0.75)
+    images = tf.cast(channels_last(run, x), tf.float32)  # TensorFlow's operation knows no other form
+    normal = tf.nn.local_response_normalization(images, depth_radius=2, bias=2.0, alpha=1e-4, beta=0.75)
+    return as_formatted(run, tf.cast(normal, x.dtype))
 
 
-def max_pool(x: Tensor, size: int = 2, stride: int = 2, padding: str = "VALID") -> Tensor:
+def max_pool(run: ForwardPass, x: Tensor, size: int = 2, stride: int = 2, padding: str = "VALID") -> Tensor:
     import tensorflow as tf
 
-    return tf.nn.max_pool2d(x, size, stride, padding)
+    return tf.nn.max_pool2d(x, size, stride, padding, data_format=run.data_format)
 
 
-def average_pool(x: Tensor, size: int, stride: int, padding: str = "VALID") -> Tensor:
+def average_pool(run: ForwardPass, x: Tensor, size: int, stride: int, padding: str = "VALID") -> Tensor:
     """What lies outside the image does not count."""
     import tensorflow as tf
 
-    return tf.nn.avg_pool2d(x, size, stride, padding)
+    return tf.nn.avg_pool2d(x, size, stride, padding, data_format=run.data_format)
 
 
-def global_average(x: Tensor) -> Tensor:
-    """(batch, height, width, channels) -> (batch, channels)."""
+def global_average(run: ForwardPass, x: Tensor) -> Tensor:
+    """Images -> (batch, channels)."""
     import tensorflow as tf
 
-    return tf.reduce_mean(x, axis=[1, 2])
+    return tf.reduce_mean(x, axis=[1, 2] if run.data_format == "NHWC" else [2, 3])
 
 
-def pad(x: Tensor, pixels: int) -> Tensor:
+def pad(run: ForwardPass, x: Tensor, pixels: int) -> Tensor:
     """A frame of zeros around each image. (SAME padding puts more on the right where the sum is odd.)"""
     import tensorflow as tf
 
-    return tf.pad(x, [[0, 0], [pixels, pixels], [pixels, pixels], [0, 0]])
+    frame, none = [pixels, pixels], [0, 0]
+    return tf.pad(x, [none, frame, frame, none] if run.data_format == "NHWC" else [none, none, frame, frame])
+
+
+def joined(run: ForwardPass, images: Sequence[Tensor]) -> Tensor:
+    """Images of one size, with the channels of all of them."""
+    import tensorflow as tf
+
+    return tf.concat(images, axis=_channel_axis(run))
+
+
+def channels(run: ForwardPass, x: Tensor) -> int:
+    """Of images; of anything else, the size of the last dimension."""
+    return int(x.shape[_channel_axis(run) if len(x.shape) == 4 else -1])
+
+
+def channels_last(run: ForwardPass, x: Tensor) -> Tensor:
+    """Images as [batch, height, width, channels], whatever the data format."""
+    import tensorflow as tf
+
+    return x if run.data_format == "NHWC" else tf.transpose(x, [0, 2, 3, 1])
+
+
+def as_formatted(run: ForwardPass, x: Tensor) -> Tensor:
+    """[batch, height, width, channels] -> images in the data format of this pass."""
+    import tensorflow as tf
+
+    return x if run.data_format == "NHWC" else tf.transpose(x, [0, 3, 1, 2])
+
+
+def _channel_axis(run: ForwardPass) -> int:
+    return -1 if run.data_format == "NHWC" else 1
+
+
+def _cast(run: ForwardPass, x: Any) -> Tensor:
+    """A tensor or a variable's value, in the precision of this pass."""
+    import tensorflow as tf
+
+    return tf.cast(tf.convert_to_tensor(x), run.precision)
 
 
 def relu(x: Tensor) -> Tensor:
@@ -230,10 +280,11 @@ def softplus(x: Tensor) -> Tensor:
     return tf.nn.softplus(x)
 
 
-def flatten(x: Tensor) -> Tensor:
-    """(batch, any shape) -> (batch, features)."""
+def flatten(run: ForwardPass, x: Tensor) -> Tensor:
+    """(batch, any shape) -> (batch, features); of images in one order, whatever the data format."""
     import tensorflow as tf
 
+    x = channels_last(run, x) if len(x.shape) == 4 else x
     return tf.reshape(x, [-1, math.prod(x.shape[1:])])
 
 

@@ -97,6 +97,14 @@ class Index:
         num_test = sum(len(shard.lengths) for shard in self.splits["test"])
         return DataInfo(content.shape, self.layout.classes, num_train, num_test, self.layout.scale, content.dtype)
 
+    def records(self, split: Split) -> Shards:
+        """Of an index with whole paths."""
+        return Shards.of(self.layout, Path(), self.splits[split])
+
+    def problems(self) -> list[str]:
+        """Of an index with whole paths: everything that is wrong with its files."""
+        return [wrong for shards in self.splits.values() for wrong in problems(self.layout, Path(), shards)]
+
 
 @dataclass(frozen=True)
 class Shards(Records):
@@ -210,6 +218,11 @@ def missing_shards(paths: Sequence[Path]) -> list[str]:
         expected = (f"{number:0{width}d}" for number in range(int(count)))
         missing += [f"{before}{number}-of-{count}{behind}" for number in expected if number not in numbers]
     return missing
+
+
+def missing_text(missing: Sequence[str]) -> str:
+    more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+    return f"missing: {', '.join(missing[:3])}{more}"
 
 
 def scanned(paths: Sequence[Path], cache: Path) -> list[Shard]:

@@ -30,6 +30,6 @@ def check(settings: Settings, data: DataInfo) -> None:  # noqa: ARG001
 
 def build(features: Any, settings: Settings, data: DataInfo, run: ForwardPass) -> Any:
     """float32 features [batch, ...] -> logits [batch, classes]. Every variable comes from a layer with a name."""
-    x = layers.relu(layers.dense(run, "hidden", layers.flatten(features), settings.hidden))
+    x = layers.relu(layers.dense(run, "hidden", layers.flatten(run, features), settings.hidden))
     x = layers.dropout(run, x, settings.dropout)
     return layers.dense(run, "logits", x, objectives.needs_classes("my_model", data))

@@ -7,17 +7,16 @@ start --> step, record, [chief: evaluate, checkpoint], stop? --> done --> [chief
 
 from __future__ import annotations
 
-import os
 import time
 
 from headway.engines.assignment import Assignment
 from headway.engines.tensorflow import checkpoint, server
 from headway.engines.tensorflow.evaluation import Evaluation, Result
 from headway.engines.tensorflow.export import export
+from headway.engines.tensorflow.hardware import tell_ready
 from headway.engines.tensorflow.problem import Problem
 from headway.engines.tensorflow.stream import reporter
 from headway.engines.tensorflow.tensorboard import Board
-from headway.engines.tensorflow.towers import device_names
 from headway.engines.tensorflow.trainer import Disconnected, Snapshot, Started, Stopped, Trainer
 
 BOARD_SECONDS = 1.0
@@ -27,8 +26,7 @@ FRUITLESS_STARTS = 10
 
 def train(assignment: Assignment, trainer: Trainer) -> None:
     """One training task's life. Returns when its part is done; everything it did is in its events."""
-    names = device_names(assignment.job, assignment.task)
-    assignment.event("ready", pid=os.getpid(), port=assignment.port, devices=names)
+    tell_ready(assignment)
     Training(assignment, trainer).run()
 
 

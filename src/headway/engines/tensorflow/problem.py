@@ -10,9 +10,15 @@ from headway import workloads
 from headway.engines.tensorflow.stream import Report, Stream
 from headway.spec.job import Job
 from headway.workloads.base import Arrays, ForwardPass, Split
+from headway.workloads.layers import as_formatted
 from headway.workloads.objectives import one_each
 from headway.workloads.records import Records
 from headway.workloads.streamed import StreamedData
+
+
+def _in_float32(output: Any) -> Any:
+    is_short = isinstance(output, tf.Tensor) and output.dtype in (tf.bfloat16, tf.float16)
+    return tf.cast(output, tf.float32) if is_short else output
 
 
 class Problem:
@@ -38,9 +44,11 @@ class Problem:
         return features if self.data.scale == 1.0 else features * self.data.scale
 
     def build(self, features: Any, run: ForwardPass) -> Any:
-        """Scaled features -> what the loss is made of, with variables made or found by name."""
+        """Scaled features -> what the loss is made of, in float32, with variables made or found by name."""
+        features = as_formatted(run, features) if len(self.data.shape) == 3 else features
         with tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(), reuse=tf.compat.v1.AUTO_REUSE):
-            return self._model.build(features, self.settings.model, self.data, run)
+            outputs = self._model.build(features, self.settings.model, self.data, run)
+        return outputs if run.precision == "float32" else tf.nest.map_structure(_in_float32, outputs)
 
     def answer(self, outputs: Any) -> Any:
         """The part of the outputs that a user of the model wants: logits, numbers, an image."""

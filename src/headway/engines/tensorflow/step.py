@@ -115,13 +115,22 @@ def _sum(tensors: list[Any]) -> Any | None:
 def _in_tower(
     problem: Problem, optimizer: Optimizer, features: Any, labels: Any, values: dict[str, Any], weight: float
 ) -> Computed:
-    run = ForwardPass(training=True, variables=dict(values))
+    settings = problem.settings
+    run = ForwardPass(
+        training=True, variables=dict(values), data_format=settings.data_format, precision=settings.precision
+    )
     outputs = problem.build(features, run)
     loss = tf.reduce_mean(problem.losses(outputs, labels))
     names = [name for name, value in values.items() if isinstance(value, tf.Tensor)]
     penalty = optimizer.penalty([values[name] for name in names])
     total = loss if penalty is None else loss + penalty
-    gradients = tf.gradients(total if weight == 1.0 else weight * total, [values[name] for name in names])
+    # In float16 most gradients would be too small to be told from zero; a power of two makes them larger for a while,
+    # and costs no digit.
+    scale = settings.loss_scale if settings.precision == "float16" else 1.0
+    factor = weight * scale
+    gradients = tf.gradients(total if factor == 1.0 else factor * total, [values[name] for name in names])
+    if scale != 1.0:
+        gradients = [None if each is None else each / scale for each in gradients]
     averages = run.averages if weight == 1.0 else [each._replace(value=weight * each.value) for each in run.averages]
     return Computed(loss, penalty, dict(zip(names, gradients, strict=True)), averages)
 

@@ -12,7 +12,6 @@ from pydantic import model_validator
 from headway.errors import DataError
 from headway.workloads import cache_folder, shards
 from headway.workloads.base import DataInfo, Progress, Split
-from headway.workloads.datasets.tfrecords import missing_text
 from headway.workloads.records import Content
 from headway.workloads.shards import Index, Layout, Shards
 from headway.workloads.streamed import ImageSize, StreamedData, WholePath
@@ -51,15 +50,13 @@ def fetch(settings: Settings, cache: Path, progress: Progress) -> None:
 
 def verify(settings: Settings, cache: Path) -> list[str]:
     try:
-        index = find(settings, cache)
+        return find(settings, cache).problems()
     except DataError as error:
         return [str(error)]
-    return [wrong for split in index.splits.values() for wrong in shards.problems(index.layout, Path(), split)]
 
 
 def load(settings: Settings, cache: Path, split: Split) -> Shards:
-    index = find(settings, cache)
-    return Shards.of(index.layout, Path(), index.splits[split])
+    return find(settings, cache).records(split)
 
 
 def find(settings: Settings, cache: Path) -> Index:
@@ -71,7 +68,7 @@ def find(settings: Settings, cache: Path) -> Index:
         if not paths:
             raise DataError(f"imagenet: no {prefix}-00000-of-... in {folder}")
         if missing := shards.missing_shards(paths):
-            raise DataError(f"imagenet: {missing_text(missing)} in {folder}")
+            raise DataError(f"imagenet: {shards.missing_text(missing)} in {folder}")
         splits[split] = shards.scanned(paths, cache)
     content = Content("image", (*settings.image_size, 3))
     return Index(Layout(content, CLASSES, 1 / 255, first_label=1), splits)

@@ -55,15 +55,13 @@ def fetch(settings: Settings, cache: Path, progress: Progress) -> None:
 
 def verify(settings: Settings, cache: Path) -> list[str]:
     try:
-        index = find(settings, cache)
+        return find(settings, cache).problems()
     except DataError as error:
         return [str(error)]
-    return [wrong for split in index.splits.values() for wrong in shards.problems(index.layout, Path(), split)]
 
 
 def load(settings: Settings, cache: Path, split: Split) -> Shards:
-    index = find(settings, cache)
-    return Shards.of(index.layout, Path(), index.splits[split])
+    return find(settings, cache).records(split)
 
 
 def class_names(settings: Settings) -> list[str]:
@@ -112,13 +110,8 @@ def _matching(pattern: str, index: Index | None, cache: Path) -> list[Shard]:
     if all(path.name in known for path in paths):
         return [shard for path in paths for shard in _with_paths(path.parent, [known[path.name]])]
     if missing := shards.missing_shards(paths):
-        raise DataError(f"tfrecords: {missing_text(missing)} of {pattern}")
+        raise DataError(f"tfrecords: {shards.missing_text(missing)} of {pattern}")
     return shards.scanned(paths, cache)
-
-
-def missing_text(missing: list[str]) -> str:
-    more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-    return f"missing: {', '.join(missing[:3])}{more}"
 
 
 def _layout(settings: Settings, index: Index | None) -> Layout:
@@ -140,7 +133,7 @@ def check_there(index: Index) -> None:
     for split in index.splits.values():
         missing = [shard.file for shard in split if not Path(shard.file).exists()]
         if missing:
-            raise DataError(f"tfrecords: {missing_text(missing)}")
+            raise DataError(f"tfrecords: {shards.missing_text(missing)}")
         for shard in split:
             size = Path(shard.file).stat().st_size
             if size != shard.bytes:

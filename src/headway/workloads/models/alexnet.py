@@ -33,7 +33,7 @@ def check(settings: Settings, data: DataInfo) -> None:  # noqa: ARG001
 
 
 def build(features: Any, settings: Settings, data: DataInfo, run: ForwardPass) -> Any:
-    x = layers.pad(features, 2)
+    x = layers.pad(run, features, 2)
     for number, (filters, size) in enumerate(CONVOLUTIONS, 1):
         stride, padding = (4, "VALID") if number == 1 else (1, "SAME")
         x = layers.conv2d(
@@ -48,10 +48,10 @@ def build(features: Any, settings: Settings, data: DataInfo, run: ForwardPass) -
         )
         x = layers.relu(x)
         if number <= 2:
-            x = layers.local_response_norm(x)
+            x = layers.local_response_norm(run, x)
         if number in (1, 2, 5):
-            x = layers.max_pool(x, size=3, stride=2)
-    x = layers.flatten(x)
+            x = layers.max_pool(run, x, size=3, stride=2)
+    x = layers.flatten(run, x)
     for name in ("dense1", "dense2"):
         x = layers.dropout(run, x, settings.dropout)
         x = layers.relu(layers.dense(run, name, x, layers.widened(4096, settings.width)))

@@ -37,6 +37,7 @@ TYPICAL = DataInfo((28, 28, 1), 10, 60_000, 10_000)
 class Reconstruction(NamedTuple):
     image: Any
     target: Any
+    """(batch, features): the input without noise."""
     divergence: Any
     """Of each example's code from N(0, 1), in nats; 0.0 unless variational."""
 
@@ -48,7 +49,7 @@ def check(settings: Settings, data: DataInfo) -> None:
 def build(features: Any, settings: Settings, data: DataInfo, run: ForwardPass) -> Reconstruction:
     import tensorflow as tf
 
-    x = layers.flatten(features)
+    clean = x = layers.flatten(run, features)
     if settings.kind == "gaussian":
         x = layers.noise(run, x, settings.noise)
     elif settings.kind == "masking":
@@ -58,7 +59,10 @@ def build(features: Any, settings: Settings, data: DataInfo, run: ForwardPass) -
         x = layers.softplus(layers.dense(run, f"encode{number}", x, units))
     divergence: Any = 0.0
     if settings.kind == "variational":
-        mean, log_variance = layers.dense(run, "mean", x, code), layers.dense(run, "log_variance", x, code)
+        # A distribution is float32 also where layers are not: its divergence is a sum of small differences.
+        mean, log_variance = (
+            tf.cast(layers.dense(run, name, x, code), tf.float32) for name in ("mean", "log_variance")
+        )
         divergence = 0.5 * tf.reduce_sum(tf.square(mean) + tf.exp(log_variance) - 1 - log_variance, axis=1)
         x = layers.noise(run, mean, tf.exp(0.5 * log_variance))  # a sample; in evaluation the mean
     else:
@@ -66,13 +70,13 @@ def build(features: Any, settings: Settings, data: DataInfo, run: ForwardPass) -
     for number, units in reversed(list(enumerate(hidden, 1))):
         x = layers.softplus(layers.dense(run, f"decode{number}", x, units))
     x = layers.dense(run, "reconstruction", x, math.prod(data.shape))
-    return Reconstruction(tf.reshape(x, [-1, *data.shape]), features, divergence)
+    return Reconstruction(tf.reshape(x, [-1, *data.shape]), clean, divergence)
 
 
 def loss(outputs: Reconstruction, labels: Any) -> Any:  # noqa: ARG001
     import tensorflow as tf
 
-    difference = layers.flatten(outputs.image - outputs.target)
+    difference = tf.reshape(outputs.image, tf.shape(outputs.target)) - outputs.target
     return 0.5 * tf.reduce_sum(tf.square(difference), axis=1) + outputs.divergence
 
 

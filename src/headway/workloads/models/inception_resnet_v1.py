@@ -36,14 +36,14 @@ def build(features: Any, settings: Settings, data: DataInfo, run: ForwardPass) -
     x = net.convolution("stem1", features, 32, 3, stride=2, padding="VALID")
     x = net.convolution("stem2", x, 32, 3, padding="VALID")
     x = net.convolution("stem3", x, 64, 3)
-    x = layers.max_pool(x, size=3, stride=2)
+    x = layers.max_pool(run, x, size=3, stride=2)
     x = net.convolution("stem4", x, 80, 1)
     x = net.convolution("stem5", x, 192, 3, padding="VALID")
     x = net.convolution("stem6", x, 256, 3, stride=2, padding="VALID")
 
     def residual(name: str, x: Any, scale: float, *chains: Chain) -> Any:
         with layers.layer(run, name):
-            added = layers.conv2d(run, "added", net.mixed("mixed", x, *chains), int(x.shape[-1]), size=1)
+            added = layers.conv2d(run, "added", net.mixed("mixed", x, *chains), layers.channels(run, x), size=1)
             return layers.relu(x + scale * added)
 
     for number in range(1, 6):  # 35x35 pixels, of 299x299
@@ -54,7 +54,7 @@ def build(features: Any, settings: Settings, data: DataInfo, run: ForwardPass) -
     x = net.reduction("reduction_b", x, [(256, 1), (384, 3)], [(256, 1), (256, 3)], [(256, 1), (256, 3), (256, 3)])
     for number in range(1, 6):  # 8x8
         x = residual(f"c{number}", x, 0.2, [(192, 1)], [(192, 1), (192, (1, 3)), (192, (3, 1))])
-    x = layers.dropout(run, layers.global_average(x), settings.dropout)
+    x = layers.dropout(run, layers.global_average(run, x), settings.dropout)
     return layers.dense(run, "logits", x, objectives.needs_classes("inception_resnet_v1", data))
 
 

@@ -35,10 +35,10 @@ def build(features: Any, settings: Settings, data: DataInfo, run: ForwardPass) -
     x = net.convolution("stem1", features, 32, 3, stride=2, padding="VALID")
     x = net.convolution("stem2", x, 32, 3, padding="VALID")
     x = net.convolution("stem3", x, 64, 3)
-    x = layers.max_pool(x, size=3, stride=2)
+    x = layers.max_pool(run, x, size=3, stride=2)
     x = net.convolution("stem4", x, 80, 1)
     x = net.convolution("stem5", x, 192, 3, padding="VALID")
-    x = layers.max_pool(x, size=3, stride=2)
+    x = layers.max_pool(run, x, size=3, stride=2)
     for number, pooled in enumerate((32, 64, 64)):  # 35x35 pixels, of 299x299
         x = net.mixed(f"mixed{number}", x, [(64, 1)], [(48, 1), (64, 5)], [(64, 1), (96, 3), (96, 3)], pooled=pooled)
     x = net.reduction("mixed3", x, [(384, 3)], [(64, 1), (96, 3), (96, 3)])
@@ -56,7 +56,7 @@ def build(features: Any, settings: Settings, data: DataInfo, run: ForwardPass) -
     for number in (9, 10):  # 8x8
         fork: list[Convolution] = [(384, (1, 3)), (384, (3, 1))]
         x = net.mixed(f"mixed{number}", x, [(320, 1)], [(384, 1), fork], [(448, 1), (384, 3), fork], pooled=192)
-    x = layers.dropout(run, layers.global_average(x), settings.dropout)
+    x = layers.dropout(run, layers.global_average(run, x), settings.dropout)
     return layers.dense(run, "logits", x, objectives.needs_classes("inception_v3", data))
 
 

@@ -24,7 +24,7 @@ def check(settings: Settings, data: DataInfo) -> None:  # noqa: ARG001
 
 
 def build(features: Any, settings: Settings, data: DataInfo, run: ForwardPass) -> Any:  # noqa: ARG001
-    return layers.dense(run, "linear", layers.flatten(features), units=1)[:, 0]
+    return layers.dense(run, "linear", layers.flatten(run, features), units=1)[:, 0]
 
 
 loss = objectives.squared_error

@@ -32,8 +32,8 @@ def build(features: Any, settings: Settings, data: DataInfo, run: ForwardPass) -
         x = layers.conv2d(run, f"conv{block}", x, filters, size=5)
         if settings.batch_norm:
             x = layers.batch_norm(run, f"norm{block}", x)
-        x = layers.max_pool(layers.relu(x))
-    x = layers.relu(layers.dense(run, "dense", layers.flatten(x), units=1024))
+        x = layers.max_pool(run, layers.relu(x))
+    x = layers.relu(layers.dense(run, "dense", layers.flatten(run, x), units=1024))
     x = layers.dropout(run, x, settings.dropout)
     return layers.dense(run, "logits", x, units=objectives.needs_classes("mnist_cnn", data))
 

@@ -41,7 +41,7 @@ def build(features: Any, settings: Settings, data: DataInfo, run: ForwardPass) -
         for number in range(1, (settings.depth - 2) // 6 + 1):
             with layers.layer(run, f"stage{stage}_block{number}"):
                 x = block(run, x, filters, stride=2 if stage > 1 and number == 1 else 1)
-    return layers.dense(run, "logits", layers.global_average(x), objectives.needs_classes("resnet", data))
+    return layers.dense(run, "logits", layers.global_average(run, x), objectives.needs_classes("resnet", data))
 
 
 def block(run: ForwardPass, x: Any, filters: int, stride: int) -> Any:
@@ -49,9 +49,10 @@ def block(run: ForwardPass, x: Any, filters: int, stride: int) -> Any:
 
     residual = layers.relu(layers.conv_norm(run, "one", x, filters, size=3, stride=stride))
     residual = layers.conv_norm(run, "two", residual, filters, size=3)
-    new = filters - int(x.shape[-1])
-    shortcut = tf.pad(x[:, ::stride, ::stride], [[0, 0], [0, 0], [0, 0], [new // 2, new - new // 2]]) if new else x
-    return layers.relu(shortcut + residual)
+    if new := filters - layers.channels(run, x):
+        x = layers.channels_last(run, x)[:, ::stride, ::stride]
+        x = layers.as_formatted(run, tf.pad(x, [[0, 0], [0, 0], [0, 0], [new // 2, new - new // 2]]))
+    return layers.relu(x + residual)
 
 
 loss = objectives.cross_entropy

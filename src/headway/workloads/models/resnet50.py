@@ -33,26 +33,26 @@ def check(settings: Settings, data: DataInfo) -> None:  # noqa: ARG001
 
 
 def build(features: Any, settings: Settings, data: DataInfo, run: ForwardPass) -> Any:
-    x = layers.pad(features, 3)
+    x = layers.pad(run, features, 3)
     filters = layers.widened(64, settings.width)
     x = layers.relu(layers.conv_norm(run, "first", x, filters, size=7, stride=2, padding="VALID"))
-    x = layers.max_pool(layers.pad(x, 1), size=3, stride=2)
+    x = layers.max_pool(run, layers.pad(run, x, 1), size=3, stride=2)
     for stage, (filters, blocks) in enumerate(STAGES, 1):
         for number in range(1, blocks + 1):
             with layers.layer(run, f"stage{stage}_block{number}"):
                 stride = 2 if stage > 1 and number == 1 else 1
                 x = block(run, x, layers.widened(filters, settings.width), stride, settings.version)
-    return layers.dense(run, "logits", layers.global_average(x), objectives.needs_classes("resnet50", data))
+    return layers.dense(run, "logits", layers.global_average(run, x), objectives.needs_classes("resnet50", data))
 
 
 def block(run: ForwardPass, x: Any, filters: int, stride: int, version: str) -> Any:
     shortcut = x
-    if int(x.shape[-1]) != 4 * filters:
+    if layers.channels(run, x) != 4 * filters:
         shortcut = layers.conv_norm(run, "shortcut", x, 4 * filters, size=1, stride=stride)
     first, second = (stride, 1) if version == "v1" else (1, stride)
     x = layers.relu(layers.conv_norm(run, "one", x, filters, size=1, stride=first))
     if second > 1:  # a frame on all sides: SAME would put it on the right and below only
-        x = layers.conv_norm(run, "two", layers.pad(x, 1), filters, size=3, stride=second, padding="VALID")
+        x = layers.conv_norm(run, "two", layers.pad(run, x, 1), filters, size=3, stride=second, padding="VALID")
     else:
         x = layers.conv_norm(run, "two", x, filters, size=3)
     x = layers.conv_norm(run, "three", layers.relu(x), 4 * filters, size=1)

@@ -24,7 +24,7 @@ def check(settings: Settings, data: DataInfo) -> None:  # noqa: ARG001
 def build(features: Any, settings: Settings, data: DataInfo, run: ForwardPass) -> Any:
     classes = objectives.needs_classes("softmax", data)
     initial = layers.zeros if settings.init == "zeros" else layers.standard_normal
-    return layers.dense(run, "softmax", layers.flatten(features), classes, weights=initial, bias=initial)
+    return layers.dense(run, "softmax", layers.flatten(run, features), classes, weights=initial, bias=initial)
 
 
 loss = objectives.cross_entropy

@@ -39,13 +39,14 @@ def check(settings: Settings, data: DataInfo) -> None:  # noqa: ARG001
 def build(features: Any, settings: Settings, data: DataInfo, run: ForwardPass) -> Any:
     x = features
     if settings.transformer:
-        x = sample(features, *grid(localise(features, run), *data.shape[:2]))
+        images = layers.channels_last(run, features)
+        x = layers.as_formatted(run, sample(images, *grid(localise(features, run), *data.shape[:2])))
     is_large = settings.size == "large"
     for number, filters in enumerate(FILTERS[settings.size], 1):
         x = layers.relu(layers.conv2d(run, f"conv{number}", x, filters, size=3, stride=1 if is_large else 2))
         if is_large:
-            x = layers.max_pool(x, padding="SAME")
-    x = layers.relu(layers.dense(run, "dense", layers.flatten(x), units=1024))
+            x = layers.max_pool(run, x, padding="SAME")
+    x = layers.relu(layers.dense(run, "dense", layers.flatten(run, x), units=1024))
     return layers.dense(run, "logits", x, units=objectives.needs_classes("spatial_transformer", data))
 
 
@@ -60,8 +61,9 @@ def localise(features: Any, run: ForwardPass) -> Any:
         # Not zero: through zeros no gradient would reach the layer before.
         return 0.001 * layers.standard_normal(shape, seed)
 
-    x = tf.tanh(layers.dense(run, "localise1", layers.flatten(features), units=20))
-    return layers.dense(run, "localise2", x, units=6, weights=tiny, bias=identity)
+    x = tf.tanh(layers.dense(run, "localise1", layers.flatten(run, features), units=20))
+    # Places are float32 also where layers are not: with 8 bits a point would be off by a pixel.
+    return tf.cast(layers.dense(run, "localise2", x, units=6, weights=tiny, bias=identity), tf.float32)
 
 
 def grid(maps: Any, height: int, width: int) -> tuple[Any, Any]:
@@ -89,7 +91,8 @@ def sample(images: Any, x: Any, y: Any) -> Any:
     y = tf.clip_by_value((y + 1) * (0.5 * (height - 1)) + 1, 0, height + 1)
     left, top = tf.minimum(tf.floor(x), width), tf.minimum(tf.floor(y), height)
     right_share, lower_share = (x - left)[..., tf.newaxis], (y - top)[..., tf.newaxis]
-    pixels = tf.reshape(layers.pad(images, 1), [-1, (height + 2) * (width + 2), channels])
+    framed = tf.pad(images, [[0, 0], [1, 1], [1, 1], [0, 0]])
+    pixels = tf.reshape(framed, [-1, (height + 2) * (width + 2), channels])
     first = tf.cast(top * (width + 2) + left, tf.int32)
 
     def row(upper_left: Any) -> Any:

@@ -38,8 +38,8 @@ def build(features: Any, settings: Settings, data: DataInfo, run: ForwardPass) -
             name = f"conv{block}_{number}"
             count = layers.widened(filters, settings.width)
             x = layers.relu(layers.conv2d(run, name, x, count, size=3, weights=layers.he_normal))
-        x = layers.max_pool(x)
-    x = layers.flatten(x)
+        x = layers.max_pool(run, x)
+    x = layers.flatten(run, x)
     for name in ("dense1", "dense2"):
         x = layers.relu(layers.dense(run, name, x, layers.widened(4096, settings.width)))
         x = layers.dropout(run, x, settings.dropout)

@@ -17,7 +17,6 @@ and what happens after faults are those of between-graph replication. What is di
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 from typing import Any
@@ -27,12 +26,13 @@ import tensorflow as tf
 from headway.engines.assignment import Assignment
 from headway.engines.tensorflow import ports, server, step
 from headway.engines.tensorflow.barrier import Answer, Message
+from headway.engines.tensorflow.hardware import tell_ready
 from headway.engines.tensorflow.placement import place
 from headway.engines.tensorflow.state import State
 from headway.engines.tensorflow.step import StepTensors
 from headway.engines.tensorflow.strategies.graph import GONE, POLL_SECONDS, in_one_line, surely
 from headway.engines.tensorflow.strategies.ps_sync import PsSync
-from headway.engines.tensorflow.towers import device_names, towers
+from headway.engines.tensorflow.towers import towers
 from headway.engines.tensorflow.trainer import Disconnected, Snapshot, Started
 from headway.spec.cluster import Task
 
@@ -161,8 +161,7 @@ def serve(assignment: Assignment) -> None:
     """The life of a training task that is not the client. It ends when the launcher says so: it does when the client
     is done."""
     held = server.start(assignment)
-    names = device_names(assignment.job, assignment.task)
-    assignment.event("ready", pid=os.getpid(), port=assignment.port, devices=names)
+    tell_ready(assignment)
     told = _listen(assignment, held.target)
     diary = Diary(assignment)
     while not assignment.control.hurry:
