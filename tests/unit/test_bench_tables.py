@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import accuracy  # noqa: E402
+import accuracy_targets as targets  # noqa: E402
 import emulated  # noqa: E402
 import input as price  # noqa: E402
 import layouts  # noqa: E402
@@ -43,6 +44,7 @@ def of_layouts(samples: Samples) -> list[str]:
         ("performance", "overhead", of_overhead, 2),
         ("performance", "accuracy", accuracy.table, 1),
         ("data", "input", price.tables, 1),
+        ("accuracy", "targets", targets.tables, 1),
         ("emulated", "emulated", of_emulated, 3),
         ("emulated", "layouts", of_layouts, 1),
     ],
