@@ -30,13 +30,12 @@ CASES: dict[str, tuple[dict[str, Any], int]] = {
     "vgg16": ({"width": 0.05, "dropout": 0.0}, 32),
     "resnet50": ({"width": 0.05}, 32),
     "inception_v3": ({"width": 0.05, "dropout": 0.0}, 75),
-    "inception_resnet_v1": ({"width": 0.05, "dropout": 0.0}, 75),
 }
 
 
 # XLA takes a minute for the gradients of each; and so small they normalise few numbers again and again, which blows
 # rounding up: two gradients in 16 and 32 bits have little in common.
-DEEP = {"resnet50", "inception_v3", "inception_resnet_v1"}
+DEEP = {"resnet50", "inception_v3"}
 
 
 class Built:
@@ -97,19 +96,18 @@ def test_images_may_lie_either_way(name: str) -> None:
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", sorted(CASES.keys() - DEEP))
 def test_sixteen_bits_are_near_thirty_two(name: str, precision: Precision) -> None:
     built = Built(name)
     loss, gradients, _ = built()
     near_loss, near_gradients, _ = built(precision=precision)
     assert near_loss.dtype == tf.float32
-    np.testing.assert_allclose(near_loss, loss, rtol=0.5 if name in DEEP else 0.1)
+    np.testing.assert_allclose(near_loss, loss, rtol=0.1)
     joined, near = (np.concatenate([np.ravel(each[key]) for key in gradients]) for each in (gradients, near_gradients))
     assert all(gradient.dtype == tf.float32 for gradient in near_gradients.values())
     assert np.isfinite(near).all()
     assert not np.array_equal(joined, near)
-    if name not in DEEP:
-        assert joined @ near / np.linalg.norm(joined) / np.linalg.norm(near) > 0.9
+    assert joined @ near / np.linalg.norm(joined) / np.linalg.norm(near) > 0.9
 
 
 @pytest.mark.parametrize("strategy", ["single", "ps-async", "ps-sync"])
