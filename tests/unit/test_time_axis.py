@@ -185,6 +185,17 @@ def test_what_was_asked_and_not_got_is_a_warning(folder: RunFolder) -> None:
     ]
 
 
+def test_a_precision_that_the_hardware_does_not_have_is_a_warning(folder: RunFolder) -> None:
+    for attempt in (0, 1):  # a task that was started again says it again
+        write(
+            folder.events("worker-0"),
+            {"t": 3.0 + attempt, "kind": "ready", "attempt": attempt, "pid": 1, "native_precision": False},
+        )
+    write(folder.events("chief-0"), {"t": 3.0, "kind": "ready", "attempt": 0, "pid": 1, "native_precision": True})
+    [warning] = Run(folder).summary()["warnings"]
+    assert warning.startswith("worker/0 has no arithmetic for workload.precision")
+
+
 # --- live ------------------------------------------------------------------------------------------------------
 def test_the_quickest_of_many_answers_tells_the_time() -> None:
     clock = Clock()

@@ -162,19 +162,20 @@ def warnings(connection: duckdb.DuckDBPyConnection, choices: list[dict[str, Any]
 
     found = [f"{each['path']}: {reason}" for each in choices if (reason := _warned(str(each["reason"])))]
     for (data,) in connection.execute(
-        "select data from events where kind in ('network_measured', 'not_limited') "
-        "or kind = 'ready' and data->>'$.native_precision' = 'false' order by t"
+        "select data from events where kind in ('network_measured', 'not_limited') order by t"
     ).fetchall():
         event = json.loads(data)
-        if event["kind"] == "ready":
-            found.append(f"{event['task']} has no arithmetic for workload.precision: slower than float32")
-        elif event["kind"] == "not_limited":
+        if event["kind"] == "not_limited":
             found += [f"node {event['node']}: {problem}" for problem in event["problems"]]
         elif not event["ok"]:
             say = format_seconds if event["what"] == "round_trip" else format_rate
             where = " to ".join(event[key] for key in ("node", "to") if key in event)
             what = event["what"].replace("_", " ")
             found.append(f"{what} {where}".rstrip() + f": asked {say(event['asked'])}, got {say(event['got'])}")
+    for (task,) in connection.execute(
+        "select distinct task from events where kind = 'ready' and data->>'$.native_precision' = 'false' order by task"
+    ).fetchall():
+        found.append(f"{task} has no arithmetic for workload.precision: it is slower than float32 there")
     return found
 
 
