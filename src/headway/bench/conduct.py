@@ -279,16 +279,16 @@ class _Conductor:
             state, reason = str(end.state), end.reason
         except HeadwayError as error:
             state, reason = "failed", " ".join(str(error).split())
-        except (OSError, RuntimeError, ValueError, KeyError, AssertionError) as error:
-            state, reason = (
-                "failed",
-                f"{type(error).__name__}: {error}",
-            )  # the others are not to suffer from our mistake
+        except Exception as error:  # whatever it is: the others are not to suffer from it
+            state, reason = "failed", f"{type(error).__name__}: {error}"
         if state == "stopped":
             self.events.write("ended", **event, run=name, state="interrupted", reason=reason)
             raise Interrupted
         if state == "finished":
-            event |= self._judged(RunFolder(self.folder.runs / name))
+            try:
+                event |= self._judged(RunFolder(self.folder.runs / name))
+            except Exception as error:  # a record that cannot be read
+                event |= {"state": "failed", "reason": f"{type(error).__name__}: {error}"}
             state = event.pop("state", state)
             reason = event.pop("reason", reason)
         written = self.events.write(

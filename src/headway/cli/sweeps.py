@@ -377,6 +377,8 @@ def _statistic_in_words(statistic: str) -> str:
 def _interval(entry: dict[str, Any]) -> str:
     if entry["low"] is None or entry["counted"] < 2:
         return "-"
+    if entry["error"] is not None and entry["statistic"] == "mean":  # as tf_cnn_benchmarks prints it
+        return f"+/- {number(entry['error'])} (jitter = {number(entry['jitter'])})"
     return f"{number(entry['low'], 4)} to {number(entry['high'], 4)} ({entry['half_width'] or 0:.1%})"
 
 
