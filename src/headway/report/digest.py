@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from headway.errors import HeadwayError
+from headway.findings import Finding, findings
 from headway.record.folder import RunFolder
 from headway.record.run import Run
 from headway.record.seal import result
 from headway.report.curves import curves, step_times
-from headway.report.happened import happened
+from headway.report.happened import happened, network_got
 from headway.report.timeline import timeline
 
 
@@ -38,6 +40,7 @@ def _digest(run: Run, num: int) -> dict[str, Any]:
         learnt = curves(connection, run.folder, origin, max(40, num // 2))
         times = step_times(connection, run.folder)
         marks = happened(connection, run.folder, origin)
+        network = network_got(connection, run.folder)
     return finite(
         {
             "name": run.name,
@@ -55,8 +58,27 @@ def _digest(run: Run, num: int) -> dict[str, Any]:
             "curves": learnt,
             "step_times": times,
             "events": marks,
+            "network": network,
+            "findings": [_finding(one, origin) for one in _findings(run, figures)],
         }
     )
+
+
+def _findings(run: Run, figures: dict[str, Any]) -> list[Finding]:
+    try:
+        return findings(run, figures)
+    except ImportError:
+        return []
+
+
+def _finding(found: Finding, origin: float) -> dict[str, Any]:
+    """With times on the time line's axis."""
+    plain = asdict(found)
+    for evidence in plain["evidence"]:
+        for end in ("start", "end"):
+            if evidence[end] is not None:
+                evidence[end] = round(evidence[end] - origin, 3)
+    return plain
 
 
 def finite(value: Any) -> Any:

@@ -39,6 +39,15 @@ def happened(connection: duckdb.DuckDBPyConnection, folder: RunFolder, origin: f
     return sorted(kept, key=lambda mark: mark["t"])
 
 
+def network_got(connection: duckdb.DuckDBPyConnection, folder: RunFolder) -> list[dict[str, Any]]:
+    """What was asked of the network between nodes, and what it was measured to be."""
+    rows = connection.execute(
+        f"select data from ({select_table(folder, 'events', connection)}) where kind = 'network_measured' order by t"
+    ).fetchall()
+    wanted = ("what", "node", "to", "asked", "got", "ok")
+    return [{key: event.get(key) for key in wanted} for event in (json.loads(data) for (data,) in rows)][:MOST_OF_A_KIND]
+
+
 def _mark(t: float, kind: str, text: str) -> dict[str, Any]:
     return {"t": t, "kind": kind, "text": text, "trouble": kind in TROUBLE}
 
