@@ -183,7 +183,8 @@ def _line(row: dict[str, Any], columns: list[dict[str, Any]], page: Page) -> str
         value, unit = row["cells"].get(column["key"]), column["unit"]
         why = f'<span class="why">{escaped(row["note"])}</span>' if place == 0 and row["note"] else ""
         if unit == "text":
-            cells.append(f"<td>{escaped(cell(value, unit))}{why}</td>")
+            name = ' class="name"' if column["key"] in ("run", "commit") else ""
+            cells.append(f"<td{name}>{escaped(cell(value, unit))}{why}</td>")
         elif isinstance(value, dict):
             around = value["num"] > 1 and value["low"] != value["high"]
             small = f"<small>{escaped(interval(value['low'], value['high'], unit))}</small>" if around else ""

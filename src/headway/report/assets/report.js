@@ -61,13 +61,13 @@
   };
 
   // --- how all charts look ---------------------------------------------------------------------------------------
-  const CONFIG = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+  const CONFIG = { displayModeBar: false, responsive: true };
   const layout = (more) => {
     const axis = { gridcolor: style("--grid"), linecolor: style("--line"), zerolinecolor: style("--line"), automargin: true };
     const base = {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: style("--text"), size: 12.5, family: "inherit" },
-      margin: { l: 58, r: 16, t: 14, b: 44 }, hoverlabel: { align: "left", font: { family: "inherit" } },
-      legend: { orientation: "h", y: -0.2, x: 0, font: { size: 12 } }, colorway: COLORS, dragmode: "zoom", ...more,
+      margin: { l: 58, r: 16, t: 14, b: more.showlegend ? 80 : 46 }, hoverlabel: { align: "left", font: { family: "inherit" } },
+      legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0, font: { size: 12 } }, colorway: COLORS, dragmode: "zoom", ...more,
     };
     for (const name of Object.keys(base)) if (/^[xy]axis/.test(name)) base[name] = { ...axis, ...base[name] };
     return base;
@@ -113,10 +113,16 @@
       if (chart.kind === "bars") return { ...shared, type: "bar", textposition: "none", marker: { color: series.y.map((_, place) => color(place)) } };
       return { ...shared, mode: "lines+markers", line: { color: shown, width: 2, dash: dash(series.color) }, marker: { color: shown, size: 9, symbol: series.color } };
     });
-    const zero = chart.name === "accuracy" || chart.name === "loss" ? {} : { rangemode: "tozero" };
+    const zero = chart.name === "accuracy" || chart.name === "loss" ? { range: around(chart) } : { rangemode: "tozero" };
     const x = chart.kind === "bars" ? { automargin: true } : { title: { text: chart.x.title }, dtick: 1, rangemode: "tozero" };
     if (chart.kind !== "bars" && Math.max(...chart.series.flatMap((series) => series.x)) > 12) delete x.dtick;
     return { traces, look: { xaxis: x, yaxis: { title: { text: safe(chart.y.title) }, ...zero, ...tickFormat(unit) }, showlegend: chart.series.length > 1 } };
+  };
+  // Figures that differ by little are told apart only on an axis that does not begin at nothing.
+  const around = (chart) => {
+    const all = chart.series.flatMap((series) => [...series.y, ...(series.low || []), ...(series.high || [])]).filter((one) => one !== null);
+    const low = Math.min(...all), high = Math.max(...all), pad = Math.max(0.15 * (high - low), 0.02 * Math.abs(high), 1e-6);
+    return [low - pad, high + pad];
   };
   const goToRun = (path) => {
     const id = window.headway.page.ids[path];
@@ -140,10 +146,10 @@
         const shared = { legendgroup: String(number), visible, mode: "lines", hovertemplate: `%{y:.4g}<extra>${safe(group.label)}<br>${safe(names[path])}</extra>` };
         if (what === "loss" && train) {
           if (raw) traces.push({ ...shared, x: train[axis], y: train.raw, line: { color: shade, width: 1 }, opacity: 0.28, showlegend: false, hoverinfo: "skip", hovertemplate: undefined });
-          traces.push({ ...shared, x: train[axis], y: train.smooth, name: `${safe(group.label)}, training`, line: { color: shade, width: 2 }, showlegend: first });
+          traces.push({ ...shared, x: train[axis], y: train.smooth, name: safe(group.label), line: { color: shade, width: 2 }, showlegend: first });
         }
         if (test && test[what].some((one) => one !== null))
-          traces.push({ ...shared, x: test[axis], y: test[what], name: `${safe(group.label)}, test`, mode: "lines+markers", showlegend: first,
+          traces.push({ ...shared, x: test[axis], y: test[what], name: safe(group.label), mode: "lines+markers", showlegend: first && (what === "accuracy" || !train),
             line: { color: shade, width: 1.6, dash: what === "loss" ? "dash" : dash(number) }, marker: { size: 6, color: shade, symbol: number % 8 } });
       }
       number += 1;
@@ -199,8 +205,7 @@
     for (const mark of marks.filter((one) => one.trouble || ["evaluation", "checkpoint", "measured"].includes(one.kind)).slice(0, 160))
       look.shapes.push({ type: "line", x0: mark.t, x1: mark.t, y0: 0, y1: 1, yref: "paper", layer: "below",
         line: { width: 1, color: mark.trouble ? style("--trouble") : style("--line"), dash: mark.trouble ? "solid" : "dot" } });
-    look.legend = { orientation: "h", y: -0.06, x: 0 };
-    look.margin = { l: 58, r: 16, t: 10, b: 40 };
+    look.margin = { l: 58, r: 16, t: 10, b: 76 };
     if (shown && shown.range) look.xaxis.range = shown.range;
     return { traces, look, height: 120 + 112 * rows.length };
   };
