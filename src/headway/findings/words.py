@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from headway.units import format_bytes, format_rate, format_seconds
+
 
 def percent(share: float) -> str:
     """0.974 -> 97 %"""
@@ -25,11 +27,21 @@ def quantity(value: float) -> str:
         return "0"
     if abs(value) >= 100:
         return f"{value:,.0f}"
-    digits = 2 if abs(value) >= 1 else 3
-    text = f"{value:.{digits}g}" if abs(value) >= 1e-4 else f"{value:.6f}"
-    return text
+    return f"{value:.3g}" if abs(value) >= 1e-4 else f"{value:.6f}"
 
 
 def listed(names: list[str] | tuple[str, ...]) -> str:
     """a, b and c"""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "nobody"
+
+
+def amount(value: float, unit: str) -> str:
+    """A piece of evidence, for people: 0.97 share -> 97 %; 12.5e6 B/s -> 100 Mbit/s"""
+    if unit == "share":
+        return percent(value)
+    if unit == "CPUs":
+        return cpus(value)
+    if unit == "times":
+        return times(value)
+    say = {"s": format_seconds, "B": format_bytes, "B/s": format_rate}.get(unit)
+    return say(value) if say else f"{quantity(value)}{unit.removeprefix('1') if unit == '1/s' else f' {unit}'}"

@@ -43,7 +43,7 @@ def look(facts: Facts) -> Iterator[Finding]:
     allowed = OTHERS + (EMULATION if facts.site == "emulated" else 0.0)
     mean = weighted_mean(others, seconds)
     full = float(np.sum(seconds[machine >= (1 - IDLE) * facts.cores]) / np.sum(seconds))
-    steal = max((node.mean("steal") for node in facts.nodes if node.mean("steal") == node.mean("steal")), default=0.0)
+    steal = max((node.mean("steal") for node in facts.nodes if np.any(node.get("steal") > 0)), default=0.0)
     if mean >= allowed * facts.cores and full >= FULL_TIME:
         yield RULE.finding(
             "the machine",

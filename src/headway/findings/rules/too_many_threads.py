@@ -18,7 +18,7 @@ def look(facts: Facts) -> Iterator[Finding]:
         threads = sum(task.threads or 0 for task in mine)
         if threads < FACTOR * has or (node.cpus and node.cpu_full < 0.5):
             continue
-        switches = sum(rate for task in mine if (rate := median(task.used("context_switches"))) == rate)
+        switches = sum(rate for task in mine if (rate := median(task.used("context_switches"))) > 0)
         often = f", and were switched {quantity(switches)} times a second" if switches else ""
         yield RULE.finding(
             f"threads on {node.name}",
