@@ -14,14 +14,18 @@ PACKAGE = Path(__file__).parents[2] / "src" / "headway"
 ORDER = [
     "cli",
     "testing",
-    "report",
-    "findings",
-    "bench",
+ORDER = [
+    "cli", "testing", "report", "findings", "bench", "launch", "sites", "agent", "host", "metrics", "record", "spec",
+    "workloads", "units", "errors",
+]  # fmt: skip
     "launch",
     "sites",
     "agent",
     "host",
-    "metrics",
+ORDER = [
+    "cli", "testing", "report", "findings", "bench", "launch", "sites", "agent", "host", "metrics", "record", "spec",
+    "workloads", "units", "errors",
+]  # fmt: skip
     "record",
     "spec",
     "workloads",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from headway.findings.evidence import Facts
+    from headway.findings.facts import Facts
     from headway.findings.sweeps import SweepFacts
 
 Certainty = Literal["certain", "likely", "possible"]
