@@ -14,18 +14,14 @@ PACKAGE = Path(__file__).parents[2] / "src" / "headway"
 ORDER = [
     "cli",
     "testing",
-ORDER = [
-    "cli", "testing", "report", "findings", "bench", "launch", "sites", "agent", "host", "metrics", "record", "spec",
-    "workloads", "units", "errors",
-]  # fmt: skip
+    "report",
+    "findings",
+    "bench",
     "launch",
     "sites",
     "agent",
     "host",
-ORDER = [
-    "cli", "testing", "report", "findings", "bench", "launch", "sites", "agent", "host", "metrics", "record", "spec",
-    "workloads", "units", "errors",
-]  # fmt: skip
+    "metrics",
     "record",
     "spec",
     "workloads",
