@@ -1,8 +1,8 @@
 """A run that is made to be measured (`measure.steps`): when its warm-up is over, and when it has been measured for long
 enough. Pure, like the supervisor: it keeps no time of its own.
 
-A task that joins late slows the others down, so the warm-up of all begins when the last of them has made a step. It ends
-for all of them at once: the launcher tells them, and from then on their rows are no warm-up any more.
+A task that joins late slows the others down, so the warm-up of all begins when the last of them has made a step. It
+ends for all of them at once: the launcher tells them, and from then on their rows are no warm-up any more.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def is_steady(pace: Sequence[float], pieces: int = PIECES) -> bool:
     before, after = recent[: pieces // 2], recent[pieces // 2 :]
     first, second = median(before), median(after)
     noise = median([abs(value - first) for value in before] + [abs(value - second) for value in after])
-    allowed = max(TOLERANCE * first, 2 * TO_DEVIATION * noise * (4 / pieces) ** 0.5)
+    allowed: float = max(TOLERANCE * first, 2 * TO_DEVIATION * noise * (4 / pieces) ** 0.5)
     return abs(second - first) <= allowed
 
 

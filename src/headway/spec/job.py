@@ -122,12 +122,12 @@ class Measure(Strict):
     """First steps of each training task (after each start) that rates leave out. They are recorded, marked."""
     steps: Steps | None = None
     """For runs that are only made to be measured (`headway bench`): the warm-up goes on until every task steps and the
-    step time is steady; then every training task makes this many steps, and the run ends. Nothing is saved, evaluated or
-    exported. Default: the run goes to the workload's own end."""
+    step time is steady; then every training task makes this many steps, and the run ends. Nothing is saved, evaluated
+    or exported. Default: the run goes to the workload's own end."""
     seconds: PositiveSeconds = 2.0
     """With steps: the least that is measured."""
     most_warmup: Steps = 100
-    """With steps: the warm-up ends after this many steps of each task (and five seconds) also where it is not steady."""
+    """With steps: the warm-up ends after this many steps of each task (and five seconds), steady or not."""
 
     @model_validator(mode="after")
     def _possible(self) -> Measure:
