@@ -59,16 +59,9 @@ def _digest(run: Run, num: int) -> dict[str, Any]:
             "step_times": times,
             "events": marks,
             "network": network,
-            "findings": [_finding(one, origin) for one in _findings(run, figures)],
+            "findings": [_finding(one, origin) for one in findings(run, figures)],
         }
     )
-
-
-def _findings(run: Run, figures: dict[str, Any]) -> list[Finding]:
-    try:
-        return findings(run, figures)
-    except ImportError:
-        return []
 
 
 def _finding(found: Finding, origin: float) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from headway.report.page import Page
 from headway.report.run_entries import run_entry
-from headway.report.words import cell, interval, number, say
+from headway.report.words import cell, in_unit, interval, number, say
 
 SECTIONS = {
     "findings": "Findings",
@@ -128,11 +128,6 @@ def _case(case: dict[str, Any], page: Page) -> str:
     link = f' <a href="#{number_of}"><code>{escaped(name)}</code></a>' if name else ""
     listed = f'<ul class="evidence">{"".join(items)}</ul>' if items else ""
     return f"<p>{escaped(case['text'])}{link}</p>{listed}"
-
-
-def in_unit(value: float | None, unit: str) -> str:
-    known = ("s", "B", "B/s", "share")
-    return say(value, unit) + ("" if unit in known or not unit or value is None else f" {unit}")
 
 
 # --- results -------------------------------------------------------------------------------------------------------

@@ -55,3 +55,8 @@ def cell(value: Any, unit: str = "") -> str:
     if value.get("num", 1) < 2 or value["low"] == value["high"]:
         return text
     return f"{text} ({interval(value['low'], value['high'], unit)})"
+
+
+def in_unit(value: float | None, unit: str) -> str:
+    """Of evidence: a unit that says itself, or a word behind the number."""
+    return say(value, unit) + ("" if unit in ("s", "B", "B/s", "share", "") or value is None else f" {unit}")
