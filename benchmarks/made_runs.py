@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from headway.bench.folder import SweepFolder
+from headway.bench.plan import make_plan
 from headway.launch.prepare import create_run
 from headway.record.files import to_json
 from headway.record.folder import RunFolder
 from headway.record.seal import seal
 from headway.spec import Task
 from headway.spec.load import parse_job
+from headway.spec.sweep import LoadedSweep, parse_sweep
 
 BEGAN = 1_700_000_000.0
 STARTING = 4.0  # seconds from the command to the first step
@@ -237,3 +240,43 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> None:
 def _append(path: Path, rows: list[dict[str, Any]]) -> None:
     with path.open("a", encoding="utf-8") as file:
         file.writelines(to_json(row) + "\n" for row in rows)
+
+
+def make_sweep(root: Path, name: str = "made-sweep", repeats: int = 3, steps: int = 300, **more: Any) -> SweepFolder:
+    """A finished sweep over 1, 2, 3 and 4 workers under two strategies, against a single machine. One trial failed, and
+    one run is marked. `more`: of the sweep's settings."""
+    settings = {
+        "name": name,
+        "job": _job(Made(steps=steps)),
+        "vary": {"strategy": ["ps-async", "ps-sync"], "cluster.worker": [1, 2, 3, 4]},
+        "baseline": {"strategy": "single"},
+        **more,
+    }
+    sweep = parse_sweep(settings)
+    loaded = LoadedSweep(sweep, _job(Made(steps=steps)))
+    plan = make_plan(loaded, 2)
+    folder = SweepFolder.create(root, loaded, [trial.as_file() for trial in plan.trials], {"cpu": "made up"})
+    events = folder.writer()
+    events.write("begun")
+    for number, trial in enumerate(plan.trials):
+        if trial.left_out:
+            continue
+        strategy = "single" if trial.is_baseline else trial.settings["strategy"]
+        if strategy == "ps-sync" and trial.tasks == 4:
+            why = {"state": "failed", "reason": "worker/3 was not ready within 180 s"}
+            events.write("ended", trial=trial.key, repeat=0, run=f"{name}-nothing", seconds=180.0, marks=[], **why)
+            continue
+        for repeat in range(repeats):
+            pace = {"ps-sync": 0.72, "single": 1.05}.get(strategy, 1.0)
+            rate = 8 * pace * (1 + 0.01 * ((number * 7 + repeat * 5) % 5 - 2))
+            made = Made(trial.key, "ps-async", trial.tasks, 0 if trial.is_baseline else 1, steps, rate, seed=number * 10 + repeat)
+            if trial.is_baseline:
+                made = replace(made, strategy="single")
+            run = make_run(folder.runs, made)
+            marks = ["loaded"] if repeat == 1 and trial.tasks == 3 else []
+            why_marked = {"loaded": "others took 0.4 CPUs"} if marks else {}
+            kept = {"state": "finished", "marks": marks, "why": why_marked, "seconds": 40.0}
+            events.write("ended", trial=trial.key, repeat=repeat, run=run.name, **kept)
+    events.write("finished")
+    events.close()
+    return folder

@@ -112,8 +112,12 @@ def of_sweep(sweep: SweepFolder) -> Collection:
 
 def _choice(choice: dict[str, Any]) -> str:
     """What a search has found, and what it saved."""
-    said = f"{choice.get('path')}: {choice.get('value')} is best"
-    return f"{said} ({choice.get('tried')} tried, {choice.get('saved')} saved)"
+    if choice.get("value") is None:
+        return f"{choice.get('path')}: nothing could be tried"
+    skipped = len(choice.get("skipped") or ())
+    at_most = choice.get("may_lose")
+    loss = f"; that may have lost at most {at_most:.1%}" if at_most else ""
+    return f"{choice['path']}: {choice['value']} is best of {len(choice['tried'])} tried, {skipped} were not needed{loss}"
 
 
 def _group(trial: Trial) -> Group:
@@ -123,7 +127,10 @@ def _group(trial: Trial) -> Group:
         settings=trial.settings | ({"data": trial.data} if trial.purpose in ("search", "best") else {}),
         tasks=trial.tasks,
         runs=tuple(str(run.folder.path) for run in trial.runs if run.counts),
-        others=tuple(str(run.folder.path) for run in trial.runs if not run.counts),
+        # What failed before there was a run has no folder; the trial says why.
+        others=tuple(
+            str(run.folder.path) for run in trial.runs if not run.counts and (run.folder.path / "run.json").is_file()
+        ),
         is_baseline=trial.is_baseline,
         data=trial.data,
         state=trial.state,

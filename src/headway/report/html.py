@@ -48,7 +48,8 @@ def _blocks(page: Page, library: str) -> list[str]:
         "ids": page["ids"],
         "names": {run["id"]: run["name"] for run in page["runs"]},
         "collections": [
-            {key: one[key] for key in ("id", "title", "charts", "groups")} for one in page["collections"]
+            {"id": one["id"], "groups": one["groups"], "charts": [*one["charts"], *one["shapes"]]}
+            for one in page["collections"]
         ],
     }
     curves = {run["id"]: run["curves"] for run in page["runs"] if run.get("curves")}

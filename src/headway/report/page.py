@@ -15,6 +15,7 @@ from headway import __version__
 from headway.findings import of_sweep
 from headway.record.run import Run
 from headway.report import groups as grouping
+from headway.report.beside import published, shapes
 from headway.report.charts import charts
 from headway.report.digest import digest, finite
 from headway.report.groups import Collection, Digests
@@ -91,6 +92,8 @@ def _collection(one: Collection, digests: Digests) -> dict[str, Any]:
         "notes": list(one.notes),
         "tables": [table for table in tables if table is not None],
         "charts": charts(one, digests),
+        "published": published(one),
+        "shapes": shapes(one, digests),
         "groups": [
             {"label": group.label, "key": group.key, "runs": list(group.runs), "settings": group.settings}
             for group in one.groups

@@ -164,15 +164,17 @@ def table(found: dict[str, Any], page: Page) -> str:
         f'<th scope="col"{"" if text else " class=number"}><button type="button">{escaped(column["title"])}</button></th>'
         for column, text in zip(columns, is_text, strict=True)
     )
-    lines = "".join(_line(row, columns, page) for row in found["rows"])
+    has_runs = any(row["runs"] for row in found["rows"])
+    lines = "".join(_line(row, columns, has_runs, page) for row in found["rows"])
+    source = '<th scope="col">from run</th>' if has_runs else ""
     note = f'<p class="note">{escaped(found["note"])}</p>' if found["note"] else ""
     return (
         f'<h3 id="{escaped(found["id"])}">{escaped(found["title"])}</h3>{note}<div class="wide" tabindex="0" role="region" '
-        f'aria-label="{escaped(found["title"])}"><table><thead><tr>{heads}<th scope="col">from</th></tr></thead><tbody>{lines}</tbody></table></div>'
+        f'aria-label="{escaped(found["title"])}"><table><thead><tr>{heads}{source}</tr></thead><tbody>{lines}</tbody></table></div>'
     )
 
 
-def _line(row: dict[str, Any], columns: list[dict[str, Any]], page: Page) -> str:
+def _line(row: dict[str, Any], columns: list[dict[str, Any]], has_runs: bool, page: Page) -> str:
     cells = []
     for place, column in enumerate(columns):
         value, unit = row["cells"].get(column["key"]), column["unit"]
@@ -187,7 +189,8 @@ def _line(row: dict[str, Any], columns: list[dict[str, Any]], page: Page) -> str
         else:
             data = f' data-value="{value}"' if isinstance(value, (int, float)) else ""
             cells.append(f'<td class="number"{data}>{escaped(say(value, unit))}</td>')
-    return f"<tr>{''.join(cells)}<td>{links(row['runs'], page)}</td></tr>"
+    source = f"<td>{links(row['runs'], page)}</td>" if has_runs else ""
+    return f"<tr>{''.join(cells)}{source}</tr>"
 
 
 def links(paths: list[str], page: Page) -> str:
@@ -219,8 +222,11 @@ def learning(page: Page) -> str:
 
 
 def timeline(page: Page) -> str:
+    told = next((case["path"] for one in page["findings"] if one["trouble"] for case in one["cases"] if case["path"]), None)
     options = "".join(
-        f'<option value="{run["id"]}">{escaped(run["name"])}</option>' for run in page["runs"] if run.get("figures")
+        f'<option value="{run["id"]}"{" selected" if run["path"] == told else ""}>{escaped(run["name"])}</option>'
+        for run in page["runs"]
+        if run.get("figures")
     )
     return (
         '<p class="note">Everything on one axis: the pace of the training, and what each node did meanwhile. Drag to zoom: all '
@@ -242,7 +248,11 @@ def timeline(page: Page) -> str:
 
 
 def published(page: Page) -> str:
-    return "\n".join(table(each, page) for one in page["collections"] for each in one.get("published", ()))
+    parts = ['<p class="note">What others measured stands here as they printed it. It is compared as shape only.</p>']
+    for one in page["collections"]:
+        parts.append(f'<div class="charts">{"".join(_figure(chart) for chart in one["shapes"])}</div>')
+        parts += [table(each, page) for each in one["published"]]
+    return "\n".join(parts)
 
 
 # --- runs ----------------------------------------------------------------------------------------------------------

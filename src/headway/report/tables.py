@@ -78,7 +78,7 @@ def results(collection: Collection, digests: Digests) -> Table:
         ("examples_per_s", "examples/s", ""),
         ("speedup", "speed-up", "times"),
         ("efficiency", "efficiency", "share"),
-        ("step_seconds", "step time, median", "s"),
+        ("step_seconds", "step time", "s"),
         ("training_seconds", "training time", "s"),
         ("accuracy", "test accuracy", "accuracy"),
         ("loss", "test loss", ""),
@@ -110,8 +110,8 @@ RESOURCES = {
     "received": ("network in", "B/s"),
     "sent": ("network out", "B/s"),
     "loopback_sent": ("loopback", "B/s"),
-    "disk_read": ("disk read", "B/s"),
-    "disk_written": ("disk written", "B/s"),
+    "disk_read": ("disk read", "disk"),
+    "disk_written": ("disk written", "disk"),
 }
 
 

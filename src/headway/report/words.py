@@ -36,6 +36,7 @@ def say(value: Any, unit: str = "") -> str:
         "dollars": lambda one: f"${one:,.2f}" if abs(one) >= 0.1 else f"${one:,.4f}",
         "times": lambda one: f"{one:.2f}×",
         "count": lambda one: f"{one:,.0f}",
+        "disk": lambda one: f"{format_bytes(one)}/s",
     }
     return ways.get(unit, number)(value)
 
@@ -59,4 +60,6 @@ def cell(value: Any, unit: str = "") -> str:
 
 def in_unit(value: float | None, unit: str) -> str:
     """Of evidence: a unit that says itself, or a word behind the number."""
+    if unit == "1/s":
+        return f"{say(value)}/s"
     return say(value, unit) + ("" if unit in ("s", "B", "B/s", "share", "") or value is None else f" {unit}")

@@ -9,7 +9,7 @@
     examples_per_s: ["examples per second", ""], steps_per_s: ["steps per second", ""], step_seconds: ["step time", "s"],
     cpus: ["CPUs in use", ""], throttled: ["CPUs wanted, not given", ""], memory: ["memory", "B"],
     received: ["network in", "B/s"], sent: ["network out", "B/s"], loopback: ["loopback", "B/s"],
-    disk_read: ["disk read", "B/s"], disk_written: ["disk written", "B/s"], credits: ["CPU credits", ""],
+    disk_read: ["disk read", "disk"], disk_written: ["disk written", "disk"], credits: ["CPU credits", ""],
   };
   const $ = (id) => document.getElementById(id);
   const safe = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
@@ -40,6 +40,7 @@
       return value < 60 ? `${value.toFixed(1)} s` : `${Math.floor(value / 60)} min ${String(Math.round(value % 60)).padStart(2, "0")} s`;
     }
     if (unit === "B") return scaled(value, "B", ["", "k", "M", "G", "T"]);
+    if (unit === "disk") return `${scaled(value, "B", ["", "k", "M", "G", "T"])}/s`;
     if (unit === "B/s") return scaled(value * 8, "bit/s", ["", "k", "M", "G"]);
     if (unit === "share") return `${digits(value * 100)} %`;
     if (unit === "times") return `${value.toFixed(2)}×`;
@@ -168,16 +169,15 @@
     for (const node of run.figures.nodes || []) for (const task of node.tasks || []) if (nodes.length > 1 && !place.has(task)) place.set(task, place.get(node.node));
     let next = nodes.length > 1 ? nodes.length : 0;
     for (const series of line.series) if (!place.has(series.of)) place.set(series.of, next++);
-    const gap = 0.018, lane = 0.05, high = (1 - lane - gap * rows.length) / rows.length;
+    const tall = 40 + 118 * rows.length, gap = 24 / tall, lane = 34 / tall, high = (1 - lane) / rows.length - gap;
     const traces = [], look = { xaxis: { title: { text: "seconds since the start" }, anchor: `y${rows.length + 1}`, range: [line.start, line.end] }, annotations: [], shapes: [], hovermode: "x" };
     const named = new Set();
     rows.forEach((what, row) => {
       const top = 1 - lane - gap - row * (high + gap), name = `y${row + 2}`;
       const [words, unit] = WHAT[what];
       look[`yaxis${row + 2}`] = { domain: [Math.max(0, top - high), top], rangemode: "tozero", fixedrange: true, nticks: 4,
-        ...(unit === "B" || unit === "B/s" ? { tickformat: "~s" } : {}) };
-      look.annotations.push({ text: `<b>${words}</b>${unit === "B/s" ? " (bit/s)" : unit === "B" ? " (bytes)" : unit === "s" ? " (seconds)" : ""}`, xref: "paper", yref: "paper", x: 0.004, y: top, xanchor: "left", yanchor: "top", showarrow: false,
-        font: { size: 12 }, bgcolor: style("--back"), opacity: 0.9, borderpad: 1 });
+        ...(["B", "B/s", "disk"].includes(unit) ? { tickformat: "~s" } : {}) };
+      look.annotations.push({ text: `<b>${words}</b>${unit === "B/s" ? " (bit/s)" : unit === "B" ? " (bytes)" : unit === "disk" ? " (bytes/s)" : unit === "s" ? " (seconds)" : ""}`, xref: "paper", yref: "paper", x: 0, y: top, xanchor: "left", yanchor: "bottom", showarrow: false, font: { size: 12.5 } });
       for (const series of line.series.filter((one) => one.what === what)) {
         const number = place.get(series.of), is_all = series.of === "all tasks";
         const shade = is_all ? style("--text") : color(number);
@@ -207,7 +207,7 @@
         line: { width: 1, color: mark.trouble ? style("--trouble") : style("--line"), dash: mark.trouble ? "solid" : "dot" } });
     look.margin = { l: 58, r: 16, t: 10, b: 76 };
     if (shown && shown.range) look.xaxis.range = shown.range;
-    return { traces, look, height: 120 + 112 * rows.length };
+    return { traces, look, height: 86 + tall };
   };
   const isTask = (run, name) => name === "all tasks" || (run.step_times !== null && name in run.step_times.tasks) || name.includes("/");
 
