@@ -30,7 +30,9 @@ def report(
     ],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="Its suffix says the form: .html, .md, .ipynb, or a folder .csv or .parquet."),
+        typer.Option(
+            "--output", "-o", help="Its suffix says the form: .html, .md, .ipynb, or a folder .csv or .parquet."
+        ),
     ] = Path("report.html"),
     title: Annotated[str | None, typer.Option("--title", help="What stands above it.")] = None,
     runs: Root = None,

@@ -11,7 +11,12 @@ from headway.report.groups import Collection, Digests
 from headway.report.tables import Table, row
 
 # What a published column is called in a run's summary, where the names differ.
-MEASURED_AS = {"seconds": "training_seconds", "minutes": "training_seconds", "synthetic": "examples_per_s", "real": "examples_per_s"}
+MEASURED_AS = {
+    "seconds": "training_seconds",
+    "minutes": "training_seconds",
+    "synthetic": "examples_per_s",
+    "real": "examples_per_s",
+}
 
 
 def published(collection: Collection) -> list[Table]:
@@ -29,11 +34,21 @@ def _as_table(one: Published) -> Table:
     wrong = {problem.where: problem for problem in one.inconsistencies}
     columns = [{"key": column.name, "title": column.title, "unit": "text"} for column in one.columns]
     rows = [
-        row({column.name: one.text(cells, column) for column in one.columns}, [], wrong[name].text if name in wrong else "")
+        row(
+            {column.name: one.text(cells, column) for column in one.columns},
+            [],
+            wrong[name].text if name in wrong else "",
+        )
         for cells, name in zip(one.rows, one.row_names, strict=True)
     ]
     note = " ".join([f"{one.evaluation}: {one.source}.", *(f"Note: {each}" for each in one.notes)])
-    return {"id": f"published-{one.name}", "title": f"Published: {one.title}", "note": note, "columns": columns, "rows": rows}
+    return {
+        "id": f"published-{one.name}",
+        "title": f"Published: {one.title}",
+        "note": note,
+        "columns": columns,
+        "rows": rows,
+    }
 
 
 def shapes(collection: Collection, digests: Digests) -> list[dict[str, Any]]:
@@ -87,7 +102,9 @@ def _measured_lines(collection: Collection, digests: Digests, figure: str, color
     ]  # fmt: skip
 
 
-def _line(name: str, color: int, points: list[tuple[float, float]], better: str, runs: list[list[str]]) -> dict[str, Any]:
+def _line(
+    name: str, color: int, points: list[tuple[float, float]], better: str, runs: list[list[str]]
+) -> dict[str, Any]:
     first = points[0][1]
     y = [first / value if better == "lower" else value / first for _, value in points]
     return {

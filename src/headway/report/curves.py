@@ -65,4 +65,9 @@ def step_times(connection: duckdb.DuckDBPyConnection, folder: RunFolder) -> dict
     edges = np.linspace(low, max(high, low * 1.001 + 1e-9), NUM_BINS + 1)
     tasks = sorted(set(rows["task"].tolist()))
     counts = {task: histogram(seconds[rows["task"] == task], edges) for task in tasks}
-    return {"edges": plain(edges, 5), "tasks": counts, "beyond": int((seconds > edges[-1]).sum()), "most": seconds.max().item()}
+    return {
+        "edges": plain(edges, 5),
+        "tasks": counts,
+        "beyond": int((seconds > edges[-1]).sum()),
+        "most": seconds.max().item(),
+    }

@@ -30,11 +30,14 @@ def tables(page: Page) -> Iterator[tuple[str, Rows]]:
         for table in [*one["tables"], *one.get("published", [])]:
             yield table["id"], [_row(table, row, names) for row in table["rows"]]
     scalars = (str, int, float, bool, type(None))
-    yield "runs", [
-        {key: value for key, value in run["figures"].items() if isinstance(value, scalars)}
-        for run in page["runs"]
-        if run.get("figures")
-    ]
+    yield (
+        "runs",
+        [
+            {key: value for key, value in run["figures"].items() if isinstance(value, scalars)}
+            for run in page["runs"]
+            if run.get("figures")
+        ],
+    )
     yield "findings", [
         {**{key: found[key] for key in ("rule", "title", "trouble", "advice")}, "run": names.get(case["path"]),
          **{key: case[key] for key in ("resource", "certainty", "text")}, "evidence": json.dumps(case["evidence"])}
@@ -52,7 +55,11 @@ def _row(table: dict[str, Any], row: dict[str, Any], names: dict[str, str]) -> d
     for column in table["columns"]:
         value = row["cells"].get(column["key"])
         if isinstance(value, dict):
-            cells |= {column["key"]: value["value"], f"{column['key']}_low": value["low"], f"{column['key']}_high": value["high"]}
+            cells |= {
+                column["key"]: value["value"],
+                f"{column['key']}_low": value["low"],
+                f"{column['key']}_high": value["high"],
+            }
         else:
             cells[column["key"]] = value
     return {**cells, "note": row["note"], "from_runs": " ".join(names.get(path, path) for path in row["runs"])}
@@ -72,7 +79,13 @@ def _curves(run: dict[str, Any]) -> Iterator[dict[str, Any]]:
         for place, (step, seconds) in enumerate(zip(curve["step"], curve["seconds"], strict=True)):
             for figure in figures:
                 what = f"{kind} {figure}" if kind == "test" else f"train loss, {figure}"
-                yield {"run": run["name"], "what": what, "step": step, "seconds": seconds, "value": curve[figure][place]}
+                yield {
+                    "run": run["name"],
+                    "what": what,
+                    "step": step,
+                    "seconds": seconds,
+                    "value": curve[figure][place],
+                }
 
 
 def write_csv(page: Page, folder: Path) -> None:

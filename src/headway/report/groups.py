@@ -117,11 +117,15 @@ def _choice(choice: dict[str, Any]) -> str:
     skipped = len(choice.get("skipped") or ())
     at_most = choice.get("may_lose")
     loss = f"; that may have lost at most {at_most:.1%}" if at_most else ""
-    return f"{choice['path']}: {choice['value']} is best of {len(choice['tried'])} tried, {skipped} were not needed{loss}"
+    return (
+        f"{choice['path']}: {choice['value']} is best of {len(choice['tried'])} tried, {skipped} were not needed{loss}"
+    )
 
 
 def _group(trial: Trial) -> Group:
-    marks = sorted({mark for run in trial.runs if run.counts for mark in run.marks})
+    counting = [run for run in trial.runs if run.counts]
+    marked = sorted({mark for run in counting for mark in run.marks})
+    marks = [f"{mark} ({sum(mark in run.marks for run in counting)} of {len(counting)} runs)" for mark in marked]
     return Group(
         label=trial.name,
         settings=trial.settings | ({"data": trial.data} if trial.purpose in ("search", "best") else {}),

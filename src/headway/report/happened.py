@@ -45,7 +45,9 @@ def network_got(connection: duckdb.DuckDBPyConnection, folder: RunFolder) -> lis
         f"select data from ({select_table(folder, 'events', connection)}) where kind = 'network_measured' order by t"
     ).fetchall()
     wanted = ("what", "node", "to", "asked", "got", "ok")
-    return [{key: event.get(key) for key in wanted} for event in (json.loads(data) for (data,) in rows)][:MOST_OF_A_KIND]
+    return [{key: event.get(key) for key in wanted} for event in (json.loads(data) for (data,) in rows)][
+        :MOST_OF_A_KIND
+    ]
 
 
 def _mark(t: float, kind: str, text: str) -> dict[str, Any]:

@@ -38,7 +38,9 @@ def plotly() -> str:
     """The charts' library, out of its Python package."""
     found = find_spec("plotly")
     if found is None or found.origin is None:
-        raise NotFound("HTML reports need the package plotly: pip install 'headway[report]' (.md, .csv and .parquet do not)")
+        raise NotFound(
+            "HTML reports need the package plotly: pip install 'headway[report]' (.md, .csv and .parquet do not)"
+        )
     return (Path(found.origin).parent / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
 
 

@@ -116,9 +116,7 @@ def _findings(digests: Digests, sweeps: Sequence[SweepFolder]) -> list[dict[str,
         shared = {key: cases[0][key] for key in ("rule", "title", "trouble", "certainty", "advice")}
         own = [{key: one[key] for key in ("path", "resource", "text", "certainty", "evidence")} for one in cases]
         together.append({**shared, "cases": own})
-    return sorted(
-        together, key=lambda one: (not one["trouble"], CERTAINTY.index(one["certainty"]), -len(one["cases"]))
-    )
+    return sorted(together, key=lambda one: (not one["trouble"], CERTAINTY.index(one["certainty"]), -len(one["cases"])))
 
 
 def _environments(digests: Digests) -> list[dict[str, Any]]:

@@ -68,7 +68,12 @@ def _tiles(page: Page) -> list[tuple[str, str]]:
     figures = [run["figures"] for run in page["runs"] if run.get("figures")]
     good = sum(one["state"] in ("finished", "stopped") for one in figures)
     lost = len(page["runs"]) - good
-    found = [(f"{len(page['runs'])}", f"run{'' if len(page['runs']) == 1 else 's'}" + (f", {lost} did not finish" if lost else ""))]
+    found = [
+        (
+            f"{len(page['runs'])}",
+            f"run{'' if len(page['runs']) == 1 else 's'}" + (f", {lost} did not finish" if lost else ""),
+        )
+    ]
     trouble = sum(one["trouble"] for one in page["findings"])
     found.append((str(trouble), f"finding{'' if trouble == 1 else 's'} of trouble"))
     rows = [row["cells"] for one in page["collections"] for table in one["tables"][:1] for row in table["rows"]]
@@ -90,10 +95,14 @@ def findings(page: Page) -> str:
     good = [one for one in page["findings"] if not one["trouble"]]
     parts = [_finding(one, page) for one in trouble]
     if not trouble:
-        parts.append('<p class="none">No trouble was found: no rule saw a resource or a task that held these runs back.</p>')
+        parts.append(
+            '<p class="none">No trouble was found: no rule saw a resource or a task that held these runs back.</p>'
+        )
     if good:
         inner = "".join(_finding(one, page) for one in good)
-        parts.append(f"<details{'' if trouble else ' open'}><summary>Good to know ({len(good)})</summary>{inner}</details>")
+        parts.append(
+            f"<details{'' if trouble else ' open'}><summary>Good to know ({len(good)})</summary>{inner}</details>"
+        )
     return "\n".join(parts)
 
 
@@ -123,7 +132,9 @@ def _case(case: dict[str, Any], page: Page) -> str:
             end = one["end"] if one["end"] is not None else one["start"]
             said = f"{one['start']:.1f} s to {end:.1f} s"
             when = f' <a href="#timeline" data-run="{number_of}" data-from="{one["start"]}" data-to="{end}">{said}</a>'
-        items.append(f"<li>{escaped(one['what'])}{where}: <b>{escaped(in_unit(one['value'], one['unit']))}</b>{when}</li>")
+        items.append(
+            f"<li>{escaped(one['what'])}{where}: <b>{escaped(in_unit(one['value'], one['unit']))}</b>{when}</li>"
+        )
     name = next((run["name"] for run in page["runs"] if run["id"] == number_of), None)
     link = f' <a href="#{number_of}"><code>{escaped(name)}</code></a>' if name else ""
     listed = f'<ul class="evidence">{"".join(items)}</ul>' if items else ""
@@ -135,7 +146,9 @@ def results(page: Page) -> str:
     parts = []
     for one in page["collections"]:
         if one["path"]:
-            parts.append(f'<p class="note">Sweep <code>{escaped(one["sweep"])}</code> ({escaped(one["state"])}), in <code>{escaped(one["path"])}</code></p>')
+            parts.append(
+                f'<p class="note">Sweep <code>{escaped(one["sweep"])}</code> ({escaped(one["state"])}), in <code>{escaped(one["path"])}</code></p>'
+            )
         first, *others = one["tables"]
         parts.append(table(first, page))
         parts += [f'<p class="note">{escaped(note)}</p>' for note in one["notes"]]
@@ -146,7 +159,7 @@ def results(page: Page) -> str:
 
 def _figure(chart: dict[str, Any]) -> str:
     said = "; ".join(dict.fromkeys(series["about"] for series in chart["series"] if series.get("about")))
-    about = f" Dotted: {said}." if said else ""
+    about = f" Dotted: {said}." if said and chart["name"] == "throughput" else ""
     return plot(f"plot-{chart['id']}", chart["title"], f"{chart['note']}{about}")
 
 
@@ -185,7 +198,9 @@ def _line(row: dict[str, Any], columns: list[dict[str, Any]], has_runs: bool, pa
         elif isinstance(value, dict):
             around = value["num"] > 1 and value["low"] != value["high"]
             small = f"<small>{escaped(interval(value['low'], value['high'], unit))}</small>" if around else ""
-            cells.append(f'<td class="number" data-value="{value["value"]}">{escaped(say(value["value"], unit))}{small}</td>')
+            cells.append(
+                f'<td class="number" data-value="{value["value"]}">{escaped(say(value["value"], unit))}{small}</td>'
+            )
         else:
             data = f' data-value="{value}"' if isinstance(value, (int, float)) else ""
             cells.append(f'<td class="number"{data}>{escaped(say(value, unit))}</td>')
@@ -215,14 +230,20 @@ def learning(page: Page) -> str:
         '<button type="button" id="learn-raw" aria-pressed="true">Raw values</button>'
         '<button type="button" id="learn-all" aria-pressed="false">All repeats</button></div>'
         f'{OLD}<div class="charts">'
-        + plot("plot-learn-loss", "Loss", "Training: raw (faint, with its peaks) and smoothed over 5 % of the steps. Test: dashed.")
+        + plot(
+            "plot-learn-loss",
+            "Loss",
+            "Training: raw (faint, with its peaks) and smoothed over 5 % of the steps. Test: dashed.",
+        )
         + plot("plot-learn-accuracy", "Accuracy", "On the whole test set, as it was evaluated during the training.")
         + "</div>"
     )
 
 
 def timeline(page: Page) -> str:
-    told = next((case["path"] for one in page["findings"] if one["trouble"] for case in one["cases"] if case["path"]), None)
+    told = next(
+        (case["path"] for one in page["findings"] if one["trouble"] for case in one["cases"] if case["path"]), None
+    )
     options = "".join(
         f'<option value="{run["id"]}"{" selected" if run["path"] == told else ""}>{escaped(run["name"])}</option>'
         for run in page["runs"]
@@ -239,7 +260,7 @@ def timeline(page: Page) -> str:
         f'{OLD}<figure><figcaption><b>Time line of <a id="timeline-where" href="#runs"></a></b></figcaption>'
         '<div class="plot empty" id="timeline-plot" tabindex="0" role="application" aria-label="Time line; arrows move, plus and minus zoom">…</div></figure>'
         '<div class="moved" id="moved" aria-live="polite"><h3>What else moved here</h3><p id="moved-said"></p><ul id="moved-list"></ul></div>'
-        '<div class="charts">'
+        '<div class="charts three">'
         + plot("steps-plot", "Step times", "Of the run above, without warm-up.")
         + plot("servers-plot", "Balance of the servers", "Bytes of variables on each server, optimizer slots included.")
         + plot("staleness-plot", "Staleness", "How many updates of others came between a gradient's pull and its push.")
@@ -270,7 +291,9 @@ def environment(page: Page) -> str:
             "system": facts.get("system"),
             "Python": facts.get("python"),
             "packages": ", ".join(f"{name} {version}" for name, version in (facts.get("packages") or {}).items()),
-            "commit": f"{commit.get('hash')}{' with changes' if commit.get('has_changes') else ''}" if commit.get("hash") else None,
+            "commit": f"{commit.get('hash')}{' with changes' if commit.get('has_changes') else ''}"
+            if commit.get("hash")
+            else None,
         }
         listed = "".join(f"<dt>{escaped(key)}</dt><dd>{escaped(value)}</dd>" for key, value in lines.items() if value)
         parts.append(f"<dl>{listed}<dt>runs</dt><dd>{links(one['runs'], page)}</dd></dl>")

@@ -15,7 +15,7 @@ def _text(value: Any) -> str:
 
 def run_entry(run: dict[str, Any], page: dict[str, Any]) -> str:
     """HTML. `page`: for the findings of this run."""
-    name = f'<code>{_text(run["name"])}</code>'
+    name = f"<code>{_text(run['name'])}</code>"
     if not run.get("figures"):
         return (
             f'<details class="run" id="{run["id"]}"><summary>{name}<span>cannot be read</span></summary>'
@@ -28,10 +28,20 @@ def run_entry(run: dict[str, Any], page: dict[str, Any]) -> str:
         f'<p class="screen"><a href="#timeline" data-run="{run["id"]}">Show it on the time line</a></p>',
         _facts(run, page),
         _asked_and_got(run),
-        _rows("Tasks", ("task", "gradients", "dropped", "step time, median", "p95", "input", "attempts"), _tasks(figures)),
-        _rows("Nodes: asked, and used while training", ("node", "tasks", "asked", "CPUs", "memory", "in", "out", "full"), _nodes(figures)),
+        _rows(
+            "Tasks", ("task", "gradients", "dropped", "step time, median", "p95", "input", "attempts"), _tasks(figures)
+        ),
+        _rows(
+            "Nodes: asked, and used while training",
+            ("node", "tasks", "asked", "CPUs", "memory", "in", "out", "full"),
+            _nodes(figures),
+        ),
         _rows("Network: asked and measured", ("what", "from", "to", "asked", "got", ""), _network(run["network"])),
-        _rows("Chosen, and why", ("setting", "value", "reason"), [(c["path"], c["value"], c["reason"]) for c in run["choices"]]),
+        _rows(
+            "Chosen, and why",
+            ("setting", "value", "reason"),
+            [(c["path"], c["value"], c["reason"]) for c in run["choices"]],
+        ),
     ]
     return f'<details class="run" id="{run["id"]}"><summary>{name}<span>{_text(short)}</span></summary>{"".join(parts)}</details>'
 
@@ -42,7 +52,9 @@ def _facts(run: dict[str, Any], page: dict[str, Any]) -> str:
     lines = {
         "state": figures["state"] + (f": {figures['reason']}" if figures.get("reason") else ""),
         "folder": run["path"],
-        "commit": f"{commit['hash']}{' with changes' if commit.get('has_changes') else ''}" if commit.get("hash") else None,
+        "commit": f"{commit['hash']}{' with changes' if commit.get('has_changes') else ''}"
+        if commit.get("hash")
+        else None,
         "rates": _rates(figures),
         "training time": say(figures["training_seconds"], "s") if figures["training_seconds"] else None,
         "wall time": say(figures["seconds"], "s") if figures["seconds"] else None,
@@ -59,7 +71,9 @@ def _rates(figures: dict[str, Any]) -> str | None:
     if figures["steps_per_s"] is None:
         return None
     examples = figures["examples_per_s"]
-    return f"{number(figures['steps_per_s'])} steps/s" + (f", {number(examples, 4)} examples/s" if examples is not None else "")
+    return f"{number(figures['steps_per_s'])} steps/s" + (
+        f", {number(examples, 4)} examples/s" if examples is not None else ""
+    )
 
 
 def _asked_and_got(run: dict[str, Any]) -> str:
@@ -98,7 +112,9 @@ def _nodes(figures: dict[str, Any]) -> list[tuple[Any, ...]]:
         said = ", ".join(
             f"{key} {say(value, units.get(key, ''))}" for key, value in asked.items() if not isinstance(value, bool)
         )
-        full = ", ".join(f"{key.replace('_', ' ')} {share:.0%}" for key, share in (node.get("full") or {}).items() if share)
+        full = ", ".join(
+            f"{key.replace('_', ' ')} {share:.0%}" for key, share in (node.get("full") or {}).items() if share
+        )
         rows.append(
             (
                 node["node"],
@@ -132,4 +148,6 @@ def _rows(title: str, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> st
         return ""
     head = "".join(f'<th scope="col">{_text(each)}</th>' for each in heads)
     lines = "".join("<tr>" + "".join(f"<td>{_text(each)}</td>" for each in row) + "</tr>" for row in rows)
-    return f'<h3>{title}</h3><div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>'
+    return (
+        f'<h3>{title}</h3><div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>'
+    )

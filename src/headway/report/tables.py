@@ -17,7 +17,9 @@ from headway.report.groups import Collection, Digests, Group, baseline_of
 Table = dict[str, Any]
 
 
-def table(id_: str, title: str, columns: Sequence[tuple[str, str, str]], rows: list[dict[str, Any]], note: str = "") -> Table:
+def table(
+    id_: str, title: str, columns: Sequence[tuple[str, str, str]], rows: list[dict[str, Any]], note: str = ""
+) -> Table:
     """Columns in which no row has anything are left out."""
     used = [column for column in columns if any(row["cells"].get(column[0]) is not None for row in rows)]
     shown = [{"key": key, "title": words, "unit": unit} for key, words, unit in used]
@@ -67,11 +69,11 @@ def results(collection: Collection, digests: Digests) -> Table:
     baselines = sorted({one.baseline for one in faster.values()})
     against = f"Speed-up and efficiency are against: {'; '.join(baselines)}. " if baselines else ""
     doing = {"median": "medians", "mean": "means", "mlperf": "means without the best and the worst"}[collection.how]
-    note = f"{against}Rates begin after the warm-up. Of several repeats: {doing}, with the interval in which the true value lies with 95 %."
+    note = f"{against}Tasks: those that train. Time: from the first step to the last. Accuracy and loss: on the test set. Rates begin after the warm-up. Of several repeats: {doing}, with the interval in which the true value lies with 95 %."
     columns = [
         ("configuration", "configuration", "text"),
         ("data", "data", "text"),
-        ("tasks", "training tasks", "count"),
+        ("tasks", "tasks", "count"),
         ("servers", "servers", "count"),
         ("repeats", "runs", "count"),
         ("steps_per_s", "steps/s", ""),
@@ -79,9 +81,9 @@ def results(collection: Collection, digests: Digests) -> Table:
         ("speedup", "speed-up", "times"),
         ("efficiency", "efficiency", "share"),
         ("step_seconds", "step time", "s"),
-        ("training_seconds", "training time", "s"),
-        ("accuracy", "test accuracy", "accuracy"),
-        ("loss", "test loss", ""),
+        ("training_seconds", "time", "s"),
+        ("accuracy", "accuracy", "accuracy"),
+        ("loss", "loss", ""),
     ]
     return table(f"results-{collection.slug}", collection.title, columns, rows, note)
 
@@ -170,11 +172,17 @@ def io_overhead(collection: Collection, digests: Digests) -> Table | None:
         ("overhead", "I/O overhead", "share"),
     ]
     note = "I/O overhead = (synthetic - real) / synthetic, as E2 has it."
-    return table(f"input-{collection.slug}", f"{collection.title}: the price of real data", columns, rows, note) if rows else None
+    return (
+        table(f"input-{collection.slug}", f"{collection.title}: the price of real data", columns, rows, note)
+        if rows
+        else None
+    )
 
 
 def _without_data(group: Group) -> dict[str, Any]:
-    return {name: value for name, value in group.settings.items() if name not in ("data", "dataset", "workload.dataset")}
+    return {
+        name: value for name, value in group.settings.items() if name not in ("data", "dataset", "workload.dataset")
+    }
 
 
 def every_run(digests: Digests) -> Table:
