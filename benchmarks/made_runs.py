@@ -20,7 +20,6 @@ from headway.launch.prepare import create_run
 from headway.record.files import to_json
 from headway.record.folder import RunFolder
 from headway.record.seal import seal
-from headway.spec import Task
 from headway.spec.load import parse_job
 from headway.spec.sweep import LoadedSweep, parse_sweep
 
@@ -171,7 +170,7 @@ def _placement(made: Made, begin: float) -> list[dict[str, Any]]:
 def _launcher(made: Made, names: list[str], begin: float, end: float) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for number, name in enumerate(names):
-        task = str(Task(*_parts(name)))
+        task = _task(name)
         asked = {"cpus": 2.0, "rate": 125e6}
         ready = {"node": name.replace("-", ""), "pid": 1, "tasks": [task], "asked": asked, "cores": 2}
         rows.append({"t": begin - 3.5, "kind": "node_ready", "launch": 0, **ready})
@@ -185,9 +184,9 @@ def _launcher(made: Made, names: list[str], begin: float, end: float) -> list[di
     return rows
 
 
-def _parts(name: str) -> tuple[str, int]:
-    role, _, index = name.rpartition("-")
-    return role, int(index)
+def _task(name: str) -> str:
+    """worker-0 -> worker/0"""
+    return name.replace("-", "/")
 
 
 def _samples(
@@ -221,14 +220,14 @@ def _samples(
         return [int(one) for one in np.cumsum(rates / made.hertz)]
 
     seconds = [round(float(one), 4) for one in np.cumsum(cpus / made.hertz)]
-    task = str(Task(*_parts(name)))
+    task = _task(name)
     into, out, disk, levels = counter(received), counter(sent), counter(written), memory.tolist()
     lines = []
     for place, moment in enumerate(t.tolist()):
         shared = (
             f'"sampler":{start},"cpu_seconds":{seconds[place]},"disk_read_bytes":0,"disk_written_bytes":{disk[place]}'
         )
-        net = f'"received_bytes":{into[place]},"sent_bytes":{out[place]},"loopback_received_bytes":0,"loopback_sent_bytes":0'
+        net = f'"received_bytes":{into[place]},"sent_bytes":{out[place]},"loopback_sent_bytes":0'
         lines.append(f'{{"t":{moment:.4f},"kind":"node_sample",{shared},{net},"memory":{levels[place]}}}\n')
         lines.append(
             f'{{"t":{moment:.4f},"kind":"task_sample","task":"{task}","attempt":0,{shared},{net},'
@@ -267,8 +266,8 @@ def make_sweep(root: Path, name: str = "made-sweep", repeats: int = 3, steps: in
             continue
         strategy = "single" if trial.is_baseline else trial.settings["strategy"]
         if strategy == "ps-sync" and trial.tasks == 4:
-            why = {"state": "failed", "reason": "worker/3 was not ready within 180 s"}
-            events.write("ended", trial=trial.key, repeat=0, run=f"{name}-nothing", seconds=180.0, marks=[], **why)
+            why: dict[str, Any] = {"state": "failed", "reason": "worker/3 was not ready within 180 s"}
+            events.write("ended", False, trial=trial.key, repeat=0, run=f"{name}-nothing", marks=[], **why)
             continue
         for repeat in range(repeats):
             pace = {"ps-sync": 0.72, "single": 1.05}.get(strategy, 1.0)
@@ -287,8 +286,8 @@ def make_sweep(root: Path, name: str = "made-sweep", repeats: int = 3, steps: in
             run = make_run(folder.runs, made)
             marks = ["loaded"] if repeat == 0 and trial.tasks == 3 else []
             why_marked = {"loaded": "others took 0.4 CPUs"} if marks else {}
-            kept = {"state": "finished", "marks": marks, "why": why_marked, "seconds": 40.0}
-            events.write("ended", trial=trial.key, repeat=repeat, run=run.name, **kept)
+            kept: dict[str, Any] = {"state": "finished", "marks": marks, "why": why_marked, "seconds": 40.0}
+            events.write("ended", False, trial=trial.key, repeat=repeat, run=run.name, **kept)
     events.write("finished")
     events.close()
     return folder

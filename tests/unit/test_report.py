@@ -36,7 +36,7 @@ from headway.report.words import cell, say
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from made_runs import PEAK_AT, Made, clone, make_run, make_sweep  # noqa: E402
+from made_runs import PEAK_AT, Made, clone, make_run, make_sweep
 
 VARIED = {"strategy": ["ps-async"], "cluster.worker": [1, 3]}
 EVIL = '</script><script>alert("x")</script><img src=x onerror=alert(1)>|`=1+1'
@@ -301,11 +301,13 @@ def test_csv_and_parquet_hold_the_same_rows(of_made: Page, tmp_path: Path) -> No
     with (tmp_path / "a.csv" / "results-runs.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
     asked = f"select configuration, examples_per_s, examples_per_s_low from '{tmp_path}/a.parquet/results-runs.parquet'"
-    stored = duckdb.sql(asked).fetchall()
+    stored = duckdb.execute(asked).fetchall()
     assert [
         (line["configuration"], float(line["examples_per_s"]), float(line["examples_per_s_low"])) for line in lines
     ] == stored
-    peak = duckdb.sql(f"select max(value) from '{tmp_path}/a.parquet/timeline.parquet' where what = 'sent'").fetchall()
+    peak = duckdb.execute(
+        f"select max(value) from '{tmp_path}/a.parquet/timeline.parquet' where what = 'sent'"
+    ).fetchall()
     assert peak[0][0] == pytest.approx(118e6, rel=1e-3)
     assert {path.stem for path in (tmp_path / "a.csv").glob("*.csv")} == {
         path.stem for path in (tmp_path / "a.parquet").glob("*.parquet")
@@ -371,7 +373,7 @@ def test_mistakes_are_said_before_anything_is_read(made: Path, tmp_path: Path) -
 def test_numbers_are_said_in_their_units() -> None:
     assert say(1234.5) == "1,234"
     assert say(0.05, "share") == "5.0%"
-    assert say(1.876, "times") == "1.88×"
+    assert say(1.876, "times") == "1.88\u00d7"
     assert say(125e6, "B/s") == "1 Gbit/s"
     assert say(4e6, "disk") == "4 MB/s"
     assert say(None, "s") == "-"

@@ -70,7 +70,7 @@ def shapes(collection: Collection, digests: Digests) -> list[dict[str, Any]]:
                     "id": f"shape-{one.name}-{collection.slug}",
                     "name": "shape",
                     "title": f"{one.evaluation} and here, as shape",
-                    "note": "How many times as fast as the smallest cluster of the same curve. Other machines: only the shape compares.",
+                    "note": "How many times as fast as the smallest cluster of its curve. Only the shape compares.",
                     "kind": "lines",
                     "x": {"title": "training tasks"},
                     "y": {"title": "times the smallest", "unit": "times"},

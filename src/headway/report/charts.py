@@ -42,7 +42,8 @@ def charts(collection: Collection, digests: Digests) -> list[Chart]:
                "From the first step to the last, pauses included."),
         _chart(collection, "accuracy", "Test accuracy", "accuracy", "accuracy", figure("accuracy"),
                "Of the final model, on the whole test set."),
-        _chart(collection, "loss", "Test loss", "loss", "", figure("loss"), "Of the final model, on the whole test set."),
+        _chart(collection, "loss", "Test loss", "loss", "", figure("loss"),
+               "Of the final model, on the whole test set."),
     ]  # fmt: skip
     found = [chart for chart in made if chart is not None]
     for chart in found:
@@ -67,7 +68,7 @@ def _chart(
     along_tasks = any(len({group.tasks for group in line}) > 1 for line in lines.values()) and all(
         len({group.tasks for group in line}) == len(line) for line in lines.values()
     )
-    chart = {
+    chart: Chart = {
         "id": f"{name}-{collection.slug}",
         "name": name,
         "title": title,

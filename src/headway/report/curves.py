@@ -1,4 +1,4 @@
-"""How well a run learnt and how its step times are spread: loss raw and smoothed, test loss and accuracy, histograms."""
+"""How well a run learnt, and how its step times are spread: losses raw and smoothed, accuracy, histograms."""
 
 from __future__ import annotations
 
@@ -55,8 +55,9 @@ def curves(connection: duckdb.DuckDBPyConnection, folder: RunFolder, origin: flo
 
 def step_times(connection: duckdb.DuckDBPyConnection, folder: RunFolder) -> dict[str, Any] | None:
     """Seconds of a step, without warm-up: how many of each task in each bin."""
+    steps = select_table(folder, "steps", connection)
     rows = connection.execute(
-        f"select task, seconds / num_steps as seconds from ({select_table(folder, 'steps', connection)}) where not warmup"
+        f"select task, seconds / num_steps as seconds from ({steps}) where not warmup"
     ).fetchnumpy()
     seconds = np.asarray(rows["seconds"], dtype=np.float64)
     if len(seconds) < 2:

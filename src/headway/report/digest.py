@@ -41,7 +41,7 @@ def _digest(run: Run, num: int) -> dict[str, Any]:
         times = step_times(connection, run.folder)
         marks = happened(connection, run.folder, origin)
         network = network_got(connection, run.folder)
-    return finite(
+    found: dict[str, Any] = finite(
         {
             "name": run.name,
             "path": str(run.path),
@@ -62,6 +62,7 @@ def _digest(run: Run, num: int) -> dict[str, Any]:
             "findings": [_finding(one, origin) for one in findings(run, figures)],
         }
     )
+    return found
 
 
 def _finding(found: Finding, origin: float) -> dict[str, Any]:

@@ -10,22 +10,21 @@ import base64
 import gzip
 import hashlib
 import json
-from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from headway.errors import NotFound
-from headway.report.parts import body, escaped, navigation
 from headway.report.page import Page
+from headway.report.parts import asset, body, escaped, navigation
 
 
 def html(page: Page) -> str:
-    script, library = _asset("report.js"), plotly()
-    return Template(_asset("page.html")).substitute(
+    script, library = asset("report.js"), plotly()
+    return Template(asset("page.html")).substitute(
         title=escaped(page["title"]),
-        css=_asset("report.css"),
+        css=asset("report.css"),
         hashes=f"'sha256-{_checksum(script)}' 'sha256-{_checksum(library)}'",
         navigation=navigation(page),
         body=body(page),
@@ -68,10 +67,6 @@ def _block(name: str, value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), allow_nan=False)
     packed = base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
     return f'<script type="application/octet-stream" id="{name}">{packed}</script>'
-
-
-def _asset(name: str) -> str:
-    return (resources.files("headway.report") / "assets" / name).read_text(encoding="utf-8")
 
 
 def _checksum(text: str) -> str:

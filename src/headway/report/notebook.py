@@ -32,8 +32,9 @@ CHARTS = """\
 import plotly.graph_objects as go
 
 def show(chart):
-    figure = go.Figure(layout={"title": {"text": chart["title"]}, "template": "plotly_white",
-                               "xaxis": {"title": {"text": chart["x"]["title"]}}, "yaxis": {"title": {"text": chart["y"]["title"]}}})
+    figure = go.Figure(layout={"title": {"text": chart["title"]}, "template": "plotly_white"})
+    figure.update_xaxes(title_text=chart["x"]["title"])
+    figure.update_yaxes(title_text=chart["y"]["title"])
     for series in chart["series"]:
         if chart["kind"] == "bars":
             figure.add_bar(x=series["x"], y=series["y"], name=series["name"])
@@ -55,7 +56,8 @@ figure = make_subplots(rows=len(kinds), shared_xaxes=True, subplot_titles=kinds,
 for place, what in enumerate(kinds, start=1):
     for of in dict.fromkeys(row["of"] for row in rows if row["what"] == what):
         here = [row for row in rows if row["what"] == what and row["of"] == of]
-        figure.add_scatter(x=[row["seconds"] for row in here], y=[row["value"] for row in here], name=of, row=place, col=1)
+        x, y = [row["seconds"] for row in here], [row["value"] for row in here]
+        figure.add_scatter(x=x, y=y, name=of, row=place, col=1)
 figure.update_layout(height=180 * len(kinds), title=run)"""
 
 
@@ -75,5 +77,5 @@ def notebook(page: Page) -> str:
 
 
 def _cell(kind: str, source: str) -> dict[str, Any]:
-    more = {"outputs": [], "execution_count": None} if kind == "code" else {}
+    more: dict[str, Any] = {"outputs": [], "execution_count": None} if kind == "code" else {}
     return {"cell_type": kind, "metadata": {}, "source": source.splitlines(keepends=True), **more}

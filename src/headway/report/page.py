@@ -47,7 +47,7 @@ def page(runs: Sequence[Run], sweeps: Sequence[SweepFolder] = (), title: str | N
     alone = [str(run.path) for run in runs if str(run.path) not in in_sweeps]
     collections = [*of_sweeps, *([grouping.of_runs(digests, alone)] if alone else [])]
     numbers = {path: f"run-{number}" for number, path in enumerate(paths)}
-    return finite(
+    made: Page = finite(
         {
             "format": FORMAT,
             "headway": __version__,
@@ -60,7 +60,8 @@ def page(runs: Sequence[Run], sweeps: Sequence[SweepFolder] = (), title: str | N
             "runs": [{"id": numbers[path], **digests[path]} for path in paths],
             "ids": numbers,
         }
-    )  # type: ignore[no-any-return]
+    )
+    return made
 
 
 def _digests(paths: Sequence[str], processes: int) -> list[dict[str, Any]]:

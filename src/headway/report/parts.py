@@ -1,13 +1,15 @@
-"""The sections of the HTML page. Every text goes through `escaped`; what returns HTML says so in its name or docstring."""
+"""The sections of the HTML page, as HTML. Every text that comes from a page goes through `escaped`."""
 
 from __future__ import annotations
 
 import time
 from html import escape
+from importlib import resources
+from string import Template
 from typing import Any
 
 from headway.report.page import Page
-from headway.report.run_entries import run_entry
+from headway.report.run_entries import commit_in_words, run_entry
 from headway.report.words import cell, in_unit, interval, number, say
 
 SECTIONS = {
@@ -23,6 +25,14 @@ SECTIONS = {
 
 def escaped(value: Any) -> str:
     return escape(str(value), quote=True)
+
+
+def asset(name: str) -> str:
+    return (resources.files("headway.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def fragment(name: str, **parts: str) -> str:
+    return Template(asset(name)).substitute(parts)
 
 
 def sections(page: Page) -> list[str]:
@@ -55,7 +65,8 @@ def body(page: Page) -> str:
         for name in sections(page)
     ]
     made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(page["made"]))
-    foot = f"<footer>Made by Headway {escaped(page['headway'])}, {made}. Every figure is computed from the raw samples of the runs it names.</footer>"
+    traced = "Every figure is computed from the raw samples of the runs it names."
+    foot = f"<footer>Made by Headway {escaped(page['headway'])}, {made}. {traced}</footer>"
     return "\n".join([head(page, made), *found, foot])
 
 
@@ -147,7 +158,8 @@ def results(page: Page) -> str:
     for one in page["collections"]:
         if one["path"]:
             parts.append(
-                f'<p class="note">Sweep <code>{escaped(one["sweep"])}</code> ({escaped(one["state"])}), in <code>{escaped(one["path"])}</code></p>'
+                f'<p class="note">Sweep <code>{escaped(one["sweep"])}</code> ({escaped(one["state"])}), in '
+                f"<code>{escaped(one['path'])}</code></p>"
             )
         first, *others = one["tables"]
         parts.append(table(first, page))
@@ -174,7 +186,8 @@ def table(found: dict[str, Any], page: Page) -> str:
     columns = found["columns"]
     is_text = [column["unit"] == "text" for column in columns]
     heads = "".join(
-        f'<th scope="col"{"" if text else " class=number"}><button type="button">{escaped(column["title"])}</button></th>'
+        f'<th scope="col"{"" if text else " class=number"}>'
+        f'<button type="button">{escaped(column["title"])}</button></th>'
         for column, text in zip(columns, is_text, strict=True)
     )
     has_runs = any(row["runs"] for row in found["rows"])
@@ -182,7 +195,8 @@ def table(found: dict[str, Any], page: Page) -> str:
     source = '<th scope="col">from run</th>' if has_runs else ""
     note = f'<p class="note">{escaped(found["note"])}</p>' if found["note"] else ""
     return (
-        f'<h3 id="{escaped(found["id"])}">{escaped(found["title"])}</h3>{note}<div class="wide" tabindex="0" role="region" '
+        f'<h3 id="{escaped(found["id"])}">{escaped(found["title"])}</h3>{note}'
+        f'<div class="wide" tabindex="0" role="region" '
         f'aria-label="{escaped(found["title"])}"><table><thead><tr>{heads}{source}</tr></thead><tbody>{lines}</tbody></table></div>'
     )
 
@@ -213,58 +227,39 @@ def links(paths: list[str], page: Page) -> str:
     names = {run["id"]: run["name"] for run in page["runs"]}
     numbers = [page["ids"][path] for path in paths if path in page["ids"]]
     return " ".join(
-        f'<a href="#{each}" title="{escaped(names[each])}" aria-label="run {escaped(names[each])}">{each.removeprefix("run-")}</a>'
+        f'<a href="#{each}" title="{escaped(names[each])}" aria-label="run {escaped(names[each])}">'
+        f"{each.removeprefix('run-')}</a>"
         for each in numbers
     )
 
 
 # --- learning, time line -------------------------------------------------------------------------------------------
-OLD = '<p class="old">This browser is too old to unpack the charts. All tables are here.</p>'
-
-
 def learning(page: Page) -> str:
     del page
-    return (
-        '<div class="controls screen"><label>along <select id="learn-axis"><option value="step">global steps</option>'
-        '<option value="seconds">seconds</option></select></label>'
-        '<button type="button" id="learn-raw" aria-pressed="true">Raw values</button>'
-        '<button type="button" id="learn-all" aria-pressed="false">All repeats</button></div>'
-        f'{OLD}<div class="charts">'
-        + plot(
-            "plot-learn-loss",
-            "Loss",
-            "Training: raw (faint, with its peaks) and smoothed over 5 % of the steps. Test: dashed.",
-        )
-        + plot("plot-learn-accuracy", "Accuracy", "On the whole test set, as it was evaluated during the training.")
-        + "</div>"
+    raw = "Training: raw (faint, with its peaks) and smoothed over 5 % of the steps. Test: dashed."
+    return fragment(
+        "learning.html",
+        loss=plot("plot-learn-loss", "Loss", raw),
+        accuracy=plot("plot-learn-accuracy", "Accuracy", "On the whole test set, as evaluated during the training."),
     )
 
 
 def timeline(page: Page) -> str:
-    told = next(
-        (case["path"] for one in page["findings"] if one["trouble"] for case in one["cases"] if case["path"]), None
-    )
+    """It begins with the run of which there is most to say."""
+    cases = [case for one in page["findings"] if one["trouble"] for case in one["cases"]]
+    told = next((case["path"] for case in cases if case["path"]), None)
     options = "".join(
         f'<option value="{run["id"]}"{" selected" if run["path"] == told else ""}>{escaped(run["name"])}</option>'
         for run in page["runs"]
         if run.get("figures")
     )
-    return (
-        '<p class="note">Everything on one axis: the pace of the training, and what each node did meanwhile. Drag to zoom: all '
-        "rows follow. On the keyboard: arrows move, + and - zoom, 0 shows all.</p>"
-        f'<div class="controls screen"><label>run <select id="which">{options}</select></label>'
-        '<button type="button" id="previous" aria-label="Previous run">←</button>'
-        '<button type="button" id="next" aria-label="Next run">→</button>'
-        '<label>from <input id="from" type="number" step="any"> s</label><label>to <input id="to" type="number" step="any"> s</label>'
-        '<button type="button" id="zoom">Zoom</button><button type="button" id="whole">Whole run</button></div>'
-        f'{OLD}<figure><figcaption><b>Time line of <a id="timeline-where" href="#runs"></a></b></figcaption>'
-        '<div class="plot empty" id="timeline-plot" tabindex="0" role="application" aria-label="Time line; arrows move, plus and minus zoom">…</div></figure>'
-        '<div class="moved" id="moved" aria-live="polite"><h3>What else moved here</h3><p id="moved-said"></p><ul id="moved-list"></ul></div>'
-        '<div class="charts three">'
-        + plot("steps-plot", "Step times", "Of the run above, without warm-up.")
-        + plot("servers-plot", "Balance of the servers", "Bytes of variables on each server, optimizer slots included.")
-        + plot("staleness-plot", "Staleness", "How many updates of others came between a gradient's pull and its push.")
-        + "</div>"
+    behind = "How many updates of others came between a gradient's pull and its push."
+    return fragment(
+        "timeline.html",
+        options=options,
+        steps=plot("steps-plot", "Step times", "Of the run above, without warm-up."),
+        servers=plot("servers-plot", "Balance of the servers", "Bytes of variables, optimizer slots included."),
+        staleness=plot("staleness-plot", "Staleness", behind),
     )
 
 
@@ -285,15 +280,12 @@ def environment(page: Page) -> str:
     parts = []
     for one in page["environments"]:
         facts = one["facts"]
-        commit = facts.get("commit") or {}
         lines = {
             "machine": f"{facts.get('cpu')}, {facts.get('cores')} cores, {say(facts.get('memory'), 'B')}",
             "system": facts.get("system"),
             "Python": facts.get("python"),
             "packages": ", ".join(f"{name} {version}" for name, version in (facts.get("packages") or {}).items()),
-            "commit": f"{commit.get('hash')}{' with changes' if commit.get('has_changes') else ''}"
-            if commit.get("hash")
-            else None,
+            "commit": commit_in_words(facts.get("commit") or {}),
         }
         listed = "".join(f"<dt>{escaped(key)}</dt><dd>{escaped(value)}</dd>" for key, value in lines.items() if value)
         parts.append(f"<dl>{listed}<dt>runs</dt><dd>{links(one['runs'], page)}</dd></dl>")

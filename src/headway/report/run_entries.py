@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -43,7 +43,8 @@ def run_entry(run: dict[str, Any], page: dict[str, Any]) -> str:
             [(c["path"], c["value"], c["reason"]) for c in run["choices"]],
         ),
     ]
-    return f'<details class="run" id="{run["id"]}"><summary>{name}<span>{_text(short)}</span></summary>{"".join(parts)}</details>'
+    head = f"<summary>{name}<span>{_text(short)}</span></summary>"
+    return f'<details class="run" id="{run["id"]}">{head}{"".join(parts)}</details>'
 
 
 def _facts(run: dict[str, Any], page: dict[str, Any]) -> str:
@@ -65,6 +66,13 @@ def _facts(run: dict[str, Any], page: dict[str, Any]) -> str:
         "findings": "; ".join(dict.fromkeys(found)) or None,
     }
     return "<dl>" + "".join(f"<dt>{key}</dt><dd>{_text(value)}</dd>" for key, value in lines.items() if value) + "</dl>"
+
+
+def commit_in_words(commit: Mapping[str, Any]) -> str | None:
+    """The whole hash, and whether the folder was as the commit has it."""
+    if not commit.get("hash"):
+        return None
+    return str(commit["hash"]) + (" with changes" if commit.get("has_changes") else "")
 
 
 def _rates(figures: dict[str, Any]) -> str | None:

@@ -69,7 +69,9 @@ def results(collection: Collection, digests: Digests) -> Table:
     baselines = sorted({one.baseline for one in faster.values()})
     against = f"Speed-up and efficiency are against: {'; '.join(baselines)}. " if baselines else ""
     doing = {"median": "medians", "mean": "means", "mlperf": "means without the best and the worst"}[collection.how]
-    note = f"{against}Tasks: those that train. Time: from the first step to the last. Accuracy and loss: on the test set. Rates begin after the warm-up. Of several repeats: {doing}, with the interval in which the true value lies with 95 %."
+    columns_mean = "Tasks: those that train. Time: from the first step to the last. Accuracy and loss: on the test set."
+    repeated = f"Of several repeats: {doing}, with the interval in which the true value lies with 95 %."
+    note = f"{against}{columns_mean} Rates begin after the warm-up. {repeated}"
     columns = [
         ("configuration", "configuration", "text"),
         ("data", "data", "text"),

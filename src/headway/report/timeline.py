@@ -80,7 +80,7 @@ def _filled(values: Array) -> Array:
     if values.dtype.kind in "OU":
         return np.asarray(values)
     if isinstance(values, np.ma.MaskedArray):
-        return np.asarray(values.astype(np.float64).filled(np.nan))
+        return np.ma.filled(values.astype(np.float64), np.nan)
     return values.astype(np.float64)
 
 

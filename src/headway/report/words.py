@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from headway.units import format_bytes, format_rate, format_seconds
@@ -27,14 +28,14 @@ def say(value: Any, unit: str = "") -> str:
         return str(value)
     if unit == "text":
         return str(value)
-    ways = {
+    ways: dict[str, Callable[[float], str]] = {
         "s": format_seconds,
         "B": format_bytes,
         "B/s": format_rate,
         "share": lambda one: f"{one:.1%}" if abs(one) < 0.1 else f"{one:.0%}",
         "accuracy": lambda one: f"{one:.4f}",
         "dollars": lambda one: f"${one:,.2f}" if abs(one) >= 0.1 else f"${one:,.4f}",
-        "times": lambda one: f"{one:.2f}×",
+        "times": lambda one: f"{one:.2f}\u00d7",
         "count": lambda one: f"{one:,.0f}",
         "disk": lambda one: f"{format_bytes(one)}/s",
     }
