@@ -11,7 +11,23 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "headway"
 # A room may import only from rooms further down (and from itself).
-ORDER = ["cli", "testing", "launch", "sites", "agent", "host", "record", "spec", "workloads", "units", "errors"]
+ORDER = [
+    "cli",
+    "testing",
+    "report",
+    "findings",
+    "bench",
+    "launch",
+    "sites",
+    "agent",
+    "host",
+    "metrics",
+    "record",
+    "spec",
+    "workloads",
+    "units",
+    "errors",
+]
 # What runs inside a task: it uses the lower rooms, and nobody imports it.
 ENGINE_MAY_USE = {"engines", "record", "spec", "workloads", "units", "errors"}
 

@@ -76,8 +76,10 @@ def show(run: RunName, root: Root = None, output: Output = Format.text) -> None:
 
     Its figures, tasks, evaluations, what happened, what was chosen and why, and where it ran.
     """
+    from headway.cli.findings import brief_lines
     from headway.cli.live import note_text
     from headway.cli.summary import headline, server_rows, summary_lines
+    from headway.findings import findings as find
     from headway.record.folder import LAUNCHER
     from headway.record.run import load
     from headway.record.seal import result
@@ -128,6 +130,11 @@ def show(run: RunName, root: Root = None, output: Output = Format.text) -> None:
         print("\nwhat happened")
         for event, text in notable:
             print(f"  {event['t'] - figures['created']:8.1f} s  {text}")
+    found_here = find(found, figures)
+    if found_here:
+        print(f"\nfindings (headway findings {found.name})")
+        for line in brief_lines(found_here):
+            print(line)
     print("\nchosen, and why")
     for choice in found.choices:
         print(f"  {choice['path']}: {choice['value']}  ({choice['reason']})")
