@@ -245,6 +245,13 @@ def _machine() -> dict[str, Any]:
     }
 
 
+def rounds(cells: list[Cell]) -> list[Cell]:
+    """The first variant of everything, then the second ...: a matrix that is broken off has seen every condition."""
+    return sorted(
+        cells, key=lambda cell: int(cell.variant) // 4 if cell.variant.isdigit() else ord(cell.variant[0]) - 97
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
@@ -271,7 +278,7 @@ def main() -> int:
         if asked.anew:
             RESULTS.unlink(missing_ok=True)
             matrix = Matrix(asked.runs.absolute())
-        matrix.run([cell for cell in cells if asked.cell or cell.name not in matrix.known])
+        matrix.run(rounds([cell for cell in cells if asked.cell or cell.name not in matrix.known]))
     PAGE.write_text(page(matrix.known, matrix.machine), encoding="utf-8")
     bad = [cell.name for cell in cells if cell.name not in matrix.known or problems_of(cell, matrix.known[cell.name])]
     print(f"{len(cells) - len(bad)} of {len(cells)} cells as expected" + (f"; not: {', '.join(bad)}" if bad else ""))
