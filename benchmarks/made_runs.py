@@ -264,7 +264,7 @@ def make_sweep(root: Path, name: str = "made-sweep", repeats: int = 3, steps: in
     for number, trial in enumerate(plan.trials):
         if trial.left_out:
             continue
-        strategy = "single" if trial.is_baseline else trial.settings["strategy"]
+        strategy = "single" if trial.is_baseline else trial.settings.get("strategy", "ps-async")
         if strategy == "ps-sync" and trial.tasks == 4:
             why: dict[str, Any] = {"state": "failed", "reason": "worker/3 was not ready within 180 s"}
             events.write("ended", False, trial=trial.key, repeat=0, run=f"{name}-nothing", marks=[], **why)
