@@ -32,6 +32,8 @@ NODE_LEVELS = {"memory": "memory", "credits": "credits", "cpus": "cpus_allowed"}
 TASK_RATES = {"cpu_seconds": "cpus", "context_switches": "context_switches"}
 TASK_LEVELS = {"rss": "rss", "threads": "threads"}
 LEAST_INTERVAL = 0.02  # seconds between two samples below which a rate means nothing
+KINDS = "'node_ready', 'restarting', 'agent_lost', 'rollback', 'task_exited'"
+NO_MEMORY = "no more memory"  # what the launcher says of a task that was killed for want of it (launch/messages.py)
 STEPS = "task, t, attempt, num_steps, seconds, input_seconds, loss, examples, warmup"
 
 
@@ -57,7 +59,7 @@ def read(run: Run, figures: dict[str, Any] | None = None) -> Facts:
         inside = f"t > {start!r} and t <= {end!r}"
         stale = table("steps", "unnest(staleness) as staleness", inside)
         updates = table("updates", "t, spread, tasks[-1] as last", inside)
-        events = table("events", "t, kind, data", "kind in ('node_ready', 'restarting', 'agent_lost', 'rollback')")
+        events = table("events", "t, kind, data", f"kind in ({KINDS})")
         samples, usage = table("node_samples"), table("task_samples")
         pauses = [
             (float(row_end) - float(seconds), float(row_end), what)
@@ -66,7 +68,10 @@ def read(run: Run, figures: dict[str, Any] | None = None) -> Facts:
         ]
     told = [(float(t), kind, json.loads(data)) for t, kind, data in zip(*events.values(), strict=True)]
     asked = {data["node"]: data for _, kind, data in told if kind == "node_ready"}
-    nodes = tuple(_nodes(samples, asked, start, end))
+    killed = [
+        data["task"] for _, kind, data in told if kind == "task_exited" and NO_MEMORY in (data.get("reason") or "")
+    ]
+    nodes = tuple(_nodes(samples, asked, killed, (start, end)))
     where = {task: node.name for node in nodes for task in node.tasks}
     names = [f"{role}/{index}" for role in (*TRAINING, "ps", "evaluator") for index in range(_count(job, role))]
     return Facts(
@@ -94,7 +99,7 @@ def read(run: Run, figures: dict[str, Any] | None = None) -> Facts:
         notes=tuple(
             (t, f"{data.get('task') or data.get('node') or ''} {kind}".strip())
             for t, kind, data in told
-            if kind != "node_ready"
+            if kind not in ("node_ready", "task_exited")
         ),
     )
 
@@ -121,7 +126,9 @@ def _window(steps: dict[str, Any], launches: list[float]) -> tuple[float, float]
     return max(found, key=lambda span: span[1] - span[0])
 
 
-def _nodes(samples: dict[str, Any], asked: dict[str, dict[str, Any]], start: float, end: float) -> Iterator[Node]:
+def _nodes(
+    samples: dict[str, Any], asked: dict[str, dict[str, Any]], killed: list[str], window: tuple[float, float]
+) -> Iterator[Node]:
     owner = np.asarray(samples["node"])
     names = dict.fromkeys([*asked, *(str(name) for name in owner)])
     for name in names:
@@ -138,9 +145,9 @@ def _nodes(samples: dict[str, Any], asked: dict[str, dict[str, Any]], start: flo
             rate=wanted.get("rate"),
             memory_limit=wanted.get("memory") or (float(limit[-1]) if len(limit) else None),
             disk_read=disk.get("read"),
-            oom_kills=int(max(kills)) if len(kills) else 0,
+            oom_kills=max(int(max(kills, default=0)), sum(task in killed for task in told.get("tasks", ()))),
             cores=told.get("cores"),
-            series=_series(mine, "sampler", NODE_RATES, NODE_LEVELS, start, end),
+            series=_series(mine, "sampler", NODE_RATES, NODE_LEVELS, *window),
         )
 
 

@@ -74,7 +74,7 @@ def _trial(trial: Any) -> TrialFacts:
         if (node.get("asked") or {}).get("cpus") and any(not task.startswith("ps/") for task in node.get("tasks", ()))
     ]
     return TrialFacts(
-        name=trial.key,
+        name=getattr(trial, "name", trial.key),
         settings=trial.settings,
         strategy=one.get("strategy", "single"),
         tasks=trial.tasks,

@@ -57,7 +57,7 @@ RULE = Rule(
     advice="A machine with more memory, a smaller batch, fewer tasks on the node, or variables on more servers.",
     needs="A memory limit or size of the node, and samples.",
     look=look,
-    steps=1,
-    seconds=1.0,
+    steps=0,
+    seconds=0.0,
     is_of_speed=False,
 )
