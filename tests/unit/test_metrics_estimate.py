@@ -11,7 +11,7 @@ from headway.metrics.effect import in_words, is_difference, ratio
 from headway.metrics.estimate import Estimate, estimate, jitter, mad, missing, student
 
 
-def coverage(how: str, num: int, trials: int = 200) -> float:
+def coverage(how: str, num: int, trials: int = 100) -> float:
     """The share of simulated experiments whose interval holds the true median (and mean) of 100."""
     random = np.random.default_rng(7)
     hits = 0

@@ -8,7 +8,6 @@ import pytest
 from headway.metrics.published import table
 from headway.metrics.scaling import Kind, Point, speedup, trend
 
-
 KINDS: tuple[Kind, ...] = ("strong", "weak")
 
 
