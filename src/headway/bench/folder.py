@@ -50,6 +50,8 @@ class TrialRun:
     reason: str | None = None
     seconds: float | None = None
     """Wall time, from its beginning to its sealed record."""
+    value: float | None = None
+    """The figure that the sweep looks at, as it was when the run ended."""
 
     @cached_property
     def figures(self) -> dict[str, Any] | None:
@@ -123,7 +125,13 @@ class SweepFolder:
 
     # --- finding and making ----------------------------------------------------------------------------------
     @staticmethod
-    def create(root: Path, loaded: LoadedSweep, plan: list[dict[str, Any]], environment: dict[str, Any]) -> SweepFolder:
+    def create(
+        root: Path,
+        loaded: LoadedSweep,
+        plan: list[dict[str, Any]],
+        searches: list[dict[str, Any]],
+        environment: dict[str, Any],
+    ) -> SweepFolder:
         folder = SweepFolder(root / SWEEPS / new_run_name(loaded.sweep.name))
         folder.runs.mkdir(parents=True)
         facts = {
@@ -134,6 +142,7 @@ class SweepFolder:
             "sweep": loaded.sweep.model_dump(mode="json", exclude_unset=True),
             "job": loaded.job,
             "plan": plan,
+            "searches": searches,
         }
         write_atomically(folder.file, to_json(facts, indent=1))
         return folder
@@ -181,7 +190,7 @@ class SweepFolder:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """sweep.json: created, full, environment, sweep, job, plan."""
+        """sweep.json: created, full, environment, sweep, job, plan, searches."""
         return read_json(self.file, FORMAT)
 
     @property
@@ -273,6 +282,9 @@ def read_trials(
     is_held: bool,
 ) -> list[Trial]:
     planned = {entry["key"]: entry for entry in plan}
+    begun = max((number for number, event in enumerate(events) if event["kind"] == "begun"), default=0)
+    # What an earlier session had no time for is open again.
+    events = [event for number, event in enumerate(events) if event["kind"] != "left_out" or number > begun]
     planned |= {event["trial"]: {"key": event["trial"], **event} for event in events if event["kind"] == "planned"}
     return [
         _trial(entry, [event for event in events if event.get("trial") == key], run_folder, repeats, is_held)
@@ -301,6 +313,7 @@ def _trial(
             event["state"],
             event.get("reason"),
             event.get("seconds"),
+            event.get("value"),
         )
         for event in ended
     ]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from headway.bench.folder import Trial, samples
+from headway.bench.folder import Trial
 from headway.metrics.estimate import FEWEST, Estimate, estimate, missing
 from headway.spec.sweep import SweepMeasure
 
@@ -42,12 +42,12 @@ class Progress:
         return sum(not each for each in self.marks)
 
 
-def progress_of(trial: Trial, figure: str) -> Progress:
+def progress_of(trial: Trial) -> Progress:
     finished = [run for run in trial.runs if run.state == "finished"]
     return Progress(
         trial.key,
         tuple(run.marks for run in finished),
-        tuple(samples(trial, figure)),
+        tuple(run.value for run in finished if run.counts and run.value is not None),
         len(trial.runs) - len(finished),
         tuple(run.seconds for run in trial.runs if run.seconds),
     )
