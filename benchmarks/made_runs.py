@@ -222,12 +222,11 @@ def _samples(
     seconds = [round(float(one), 4) for one in np.cumsum(cpus / made.hertz)]
     task = _task(name)
     into, out, disk, levels = counter(received), counter(sent), counter(written), memory.tolist()
+    nothing = '"disk_read_bytes":0,"loopback_received_bytes":0,"loopback_sent_bytes":0'
     lines = []
     for place, moment in enumerate(t.tolist()):
-        shared = (
-            f'"sampler":{start},"cpu_seconds":{seconds[place]},"disk_read_bytes":0,"disk_written_bytes":{disk[place]}'
-        )
-        net = f'"received_bytes":{into[place]},"sent_bytes":{out[place]},"loopback_sent_bytes":0'
+        shared = f'{nothing},"sampler":{start},"cpu_seconds":{seconds[place]},"disk_written_bytes":{disk[place]}'
+        net = f'"received_bytes":{into[place]},"sent_bytes":{out[place]}'
         lines.append(f'{{"t":{moment:.4f},"kind":"node_sample",{shared},{net},"memory":{levels[place]}}}\n')
         lines.append(
             f'{{"t":{moment:.4f},"kind":"task_sample","task":"{task}","attempt":0,{shared},{net},'
@@ -258,7 +257,7 @@ def make_sweep(root: Path, name: str = "made-sweep", repeats: int = 3, steps: in
     sweep = parse_sweep(settings)
     loaded = LoadedSweep(sweep, _job(Made(steps=steps)))
     plan = make_plan(loaded, 2)
-    folder = SweepFolder.create(root, loaded, [trial.as_file() for trial in plan.trials], {"cpu": "made up"})
+    folder = SweepFolder.create(root, loaded, [trial.as_file() for trial in plan.trials], [], {"cpu": "made up"})
     events = folder.writer()
     events.write("begun")
     for number, trial in enumerate(plan.trials):
