@@ -42,7 +42,9 @@ def make_runs(root: Path, count: int, steps: int, nodes: int) -> list[RunFolder]
     folders = []
     for seed in range(min(DIFFERENT, count)):
         # 20 steps a second at most: with 10,000 of them the nodes are watched for more than eight minutes.
-        made = Made("big", workers=nodes - servers, servers=servers, steps=steps, rate=20 / (nodes - servers), seed=seed)
+        made = Made(
+            "big", workers=nodes - servers, servers=servers, steps=steps, rate=20 / (nodes - servers), seed=seed
+        )
         folders.append(make_run(root, made))
     for number in range(len(folders), count):
         folders.append(clone(folders[number % DIFFERENT], f"copy-{number}"))
@@ -97,7 +99,8 @@ def main() -> None:
         root = Path(scratch)
         print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", flush=True)
         folders = make_runs(root / "runs", max(arguments.runs), 10_000, arguments.nodes)
-        print(f"{'runs':>6} {'seconds':>8} {'CPU s':>7} {'memory':>9} {'file':>8}   of 10,000 steps, {arguments.nodes} nodes at 5 Hz")
+        print(f"Runs of 10,000 steps, {arguments.nodes} nodes at 5 Hz")
+        print(f"{'runs':>6} {'seconds':>8} {'CPU s':>7} {'memory':>9} {'file':>8}")
         for count in arguments.runs:
             output = root / "report.html"
             seconds, used, peak = measure_report(folders[:count], output)
