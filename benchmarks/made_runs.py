@@ -7,6 +7,7 @@ down, a restart, evaluations and checkpoints. Nothing here measures anything.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,9 +83,10 @@ def make_run(root: Path, made: Made) -> RunFolder:
 def clone(folder: RunFolder, name: str) -> RunFolder:
     """The same run under another name."""
     other = RunFolder(folder.path.with_name(name))
-    shutil.copytree(folder.path, other.path)
+    shutil.copytree(folder.path, other.path, copy_function=os.link)  # large files are there once
     for file in ("run.json", "result.json"):
         facts = json.loads((other.path / file).read_text(encoding="utf-8"))
+        (other.path / file).unlink()
         (other.path / file).write_text(to_json({**facts, "run": name}), encoding="utf-8")
     return other
 

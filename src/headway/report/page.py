@@ -64,11 +64,10 @@ def page(
             "collections": [_collection(one, digests) for one in collections],
             "every_run": every_run(digests),
             "environments": _environments(digests),
-            "runs": [{"id": numbers[path], **digests[path]} for path in paths],
             "ids": numbers,
         }
     )
-    return made
+    return {**made, "runs": [{"id": numbers[path], **digests[path]} for path in paths]}
 
 
 def _digests(paths: Sequence[str], processes: int, prices: dict[str, float]) -> list[dict[str, Any]]:
