@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 # The stamp's name holds what the environment depends on, so a changed lock or interpreter sets it up anew.
 STAMP  := $(VENV)/.installed-$(shell $(PYTHON) -c 'import hashlib,sys; print(hashlib.sha256(open("requirements/lock.txt","rb").read()+sys.version.encode()).hexdigest()[:16])' 2>/dev/null)
 
-.PHONY: help setup demo test test-system check format lock test-faults fault-matrix bench-overhead bench-accuracy bench-input bench-startup clean
+.PHONY: help setup demo test test-system check format lock test-faults fault-matrix findings-matrix bench-overhead bench-accuracy bench-input bench-startup clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: *.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -46,6 +46,9 @@ test-faults: setup  ## the fault tests, ten times in a row
 
 fault-matrix: setup  ## every fault of every role under every strategy; writes docs/faults.md (half an hour)
 	@$(BIN)/python tests/faults/run_matrix.py
+
+findings-matrix: setup  ## every condition provoked on emulated hosts, every rule asked; writes docs/findings.md (an hour, as root)
+	@$(BIN)/python tests/findings/run_findings.py
 
 bench-overhead: setup  ## Headway against hand-written scripts (over an hour; nothing else may run)
 	@$(BIN)/python benchmarks/overhead.py
