@@ -63,7 +63,7 @@ bench-startup: setup  ## how long `headway --help` takes, repeated
 	@$(BIN)/python benchmarks/startup.py
 
 lock:            ## renew requirements/lock.txt from pyproject.toml (needs uv)
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra tensorflow --extra dev pyproject.toml -o requirements/lock.txt
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra tensorflow --extra report --extra dev pyproject.toml -o requirements/lock.txt
 
 clean:           ## remove the environment and caches (never runs/)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
