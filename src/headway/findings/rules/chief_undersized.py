@@ -20,6 +20,8 @@ def look(facts: Facts) -> Iterator[Finding]:
     if node is None or node.cpus is None or not node.is_short_of_cpu:
         return
     full = node.cpu_full
+    short = node.mean("throttled")
+    wanted = f", and it wanted {cpus(short)} more" if short > 0 else ""
     behind = lag(facts, chief)
     if behind is None or behind.factor < SLOWER:
         return
@@ -28,11 +30,10 @@ def look(facts: Facts) -> Iterator[Finding]:
     yield RULE.finding(
         f"CPU of {node.name}",
         f"The chief ({chief.name} on {node.name}) is slower than the other training tasks: {behind.text}. Its CPU was "
-        f"full {percent(full)} of the time ({cpus(node.mean('cpus'))} of {cpus(node.cpus)}, and it wanted "
-        f"{cpus(node.mean('throttled'))} more).",
+        f"full {percent(full)} of the time ({cpus(node.mean('cpus'))} of {cpus(node.cpus)}{wanted}).",
         "certain" if full >= 0.8 and behind.factor >= 1.5 else "likely",
         Evidence("time with full CPU", full, "share", node.name),
-        Evidence("wanted and not got", node.mean("throttled"), "CPUs", node.name),
+        Evidence("wanted and not got", short, "CPUs", node.name),
         Evidence("slower than the other tasks by", behind.factor, "times", chief.name),
         *([Evidence("time with full CPU of the others", float(max(theirs)), "share")] if theirs else []),
     )
