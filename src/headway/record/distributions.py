@@ -43,8 +43,9 @@ with trained as (select launch, min(t - seconds) as first, max(t) as last from s
 select step, accuracy, t - first + before as seconds from heard join begun using (launch) order by t
 """
 LATECOMERS = """
-select tasks[-1] as task, count(*) / sum(count(*)) over () as share
-from updates join span on t between first and last where len(tasks) > 1 group by task order by share desc, task limit 1
+select latest, count(*) / sum(count(*)) over () as share
+from (select tasks[-1] as latest from updates join span on t between first and last where len(tasks) > 1)
+group by latest order by share desc, latest limit 1
 """
 
 
