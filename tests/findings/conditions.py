@@ -123,7 +123,7 @@ def changed(base: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 def photographs(**more: Any) -> dict[str, Any]:
     data = {"name": "image_folder", "path": "{photos}", "image_size": [32, 32]}
-    return job(SOFTMAX, batch=more.pop("batch", 8), workload={"dataset": data}, **more)
+    return job(SOFTMAX, batch=more.pop("batch", 4), workload={"dataset": data}, measure={"warmup": 2}, **more)
 
 
 OUT: dict[str, Any] = {"kept_out": True}
@@ -180,17 +180,17 @@ CELLS = (
          changed(single(TRANSFORMER, 50, 0.5), cluster__chief={"count": 1, "threads": {"intra_op": 6}}), **OUT),
     # --- input
     Cell("input_bound", "a", "large photographs to decode, 2 tasks", photographs(), photos=True),
-    Cell("input_bound", "b", "large photographs, single, batches of 16",
-         photographs(layout="W", strategy="single", batch=16, worker={"cpus": 0.5}), photos=True),
-    Cell("input_bound", "c", "large photographs, allreduce, batches of 4",
-         photographs(layout="W-W", strategy="allreduce", batch=4), photos=True, **OUT),
-    Cell("storage", "a", "large photographs from a disk of 2 MB/s",
-         photographs(worker={"disk": {"read": "2MB/s"}, "cpus": 0.5}), photos=True, trouble=True),
-    Cell("storage", "b", "large photographs from a disk of 4 MB/s, single",
-         photographs(layout="W", strategy="single", worker={"disk": {"read": "4MB/s"}, "cpus": 0.8}), photos=True,
+    Cell("input_bound", "b", "large photographs, single, batches of 6",
+         photographs(layout="W", strategy="single", batch=6, worker={"cpus": 0.5}), photos=True),
+    Cell("input_bound", "c", "large photographs, allreduce, batches of 2",
+         photographs(layout="W-W", strategy="allreduce", batch=2), photos=True, **OUT),
+    Cell("storage", "a", "large photographs from a disk of 10 MB/s",
+         photographs(worker={"disk": {"read": "10MB/s"}, "cpus": 0.5}), photos=True, trouble=True),
+    Cell("storage", "b", "large photographs from a disk of 15 MB/s, single",
+         photographs(layout="W", strategy="single", worker={"disk": {"read": "15MB/s"}, "cpus": 0.8}), photos=True,
          trouble=True),
-    Cell("storage", "c", "large photographs from a disk of 100 MB/s: storage is not the cause",
-         photographs(worker={"disk": {"read": "100MB/s"}}), photos=True, trouble=False, **OUT),
+    Cell("storage", "c", "large photographs from a disk of 200 MB/s: storage is not the cause",
+         photographs(worker={"disk": {"read": "200MB/s"}}), photos=True, trouble=False, **OUT),
     # --- the network as a whole
     Cell("fabric", "a", "CNN, 2 tasks, a fabric of 400 Mbit/s",
          job(batch=25, site={"fabric": "400Mbit"}, seconds=20, measure={"warmup": 2})),
