@@ -246,10 +246,13 @@ def _machine() -> dict[str, Any]:
 
 
 def rounds(cells: list[Cell]) -> list[Cell]:
-    """Runs that are to be made: the first variant of everything, then the second ...: a matrix that is broken off has seen every condition."""
-    return sorted(
-        cells, key=lambda cell: int(cell.variant) // 4 if cell.variant.isdigit() else ord(cell.variant[0]) - 97
-    )
+    """What is to be run: the first variant of everything, then the second ..., so that a matrix that is broken off has
+    seen every condition."""
+
+    def number(cell: Cell) -> int:
+        return int(cell.variant) // 4 if cell.variant.isdigit() else ord(cell.variant[0]) - ord("a")
+
+    return sorted((cell for cell in cells if cell.job), key=number)
 
 
 def main() -> int:
