@@ -10,7 +10,6 @@ from headway.findings.lagging import Lag, lag
 from headway.findings.words import cpus, percent
 
 SLOWER = 1.4
-CPU_FULL = 0.6
 LINK_FULL = 0.5
 
 
@@ -40,7 +39,7 @@ def _why(facts: Facts, task: Task, node: Node | None) -> str:
     others = [other for one in facts.training if one is not task and (other := facts.node_of(one)) and other != node]
     if node.rate and node.link_full >= LINK_FULL:
         return f"The network of {node.name} was full {percent(node.link_full)} of the time."
-    if node.cpus and node.cpu_full >= CPU_FULL:
+    if node.cpus and node.is_short_of_cpu:
         most = max((other.cpus or 0.0 for other in others), default=0.0)
         beside = [name for name in node.tasks if name != task.name]
         shared = f", which it shares with {', '.join(beside)}" if beside else ""
