@@ -14,6 +14,9 @@ PACKAGE = Path(__file__).parents[2] / "src" / "headway"
 ORDER = [
     "cli",
     "testing",
+    "report",
+    "findings",
+    "bench",
     "launch",
     "sites",
     "agent",

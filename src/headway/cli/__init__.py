@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from headway import __version__
-from headway.cli import data, figures, init, inspect, launch, setup, training
+from headway.cli import data, figures, init, inspect, launch, setup, sweeps, training
 from headway.errors import INTERRUPTED_EXIT_CODE, HeadwayError
 
 EPILOG = """
@@ -50,6 +50,7 @@ setup.add_to(app)
 init.add_to(app)
 data.add_to(app)
 figures.add_to(app)
+sweeps.add_to(app)
 
 
 def main() -> None:

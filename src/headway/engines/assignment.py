@@ -30,6 +30,7 @@ class Control:
 
     {"do": "stop", "reason": "..."}   end in order after the current step; a second one: just end
     {"do": "finalize"}                to the chief: all other training tasks have ended
+    {"do": "measure"}                 the warm-up of all training tasks is over (measure.steps)
     {"do": "leave", "task": "..."}    to ps/0 of ps-sync: that task will not come back, do not wait for it
     {"do": "close"}                   to ps/0 of ps-sync: training ends, answer everybody who waits
 
@@ -41,6 +42,7 @@ class Control:
         self.stop_reason: str | None = None
         self.num_stops = 0
         self.finalize = False
+        self.measures = False
         self.others: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._message = threading.Event()
 
@@ -60,6 +62,8 @@ class Control:
             self.stop(str(message.get("reason", "asked to")))
         elif message.get("do") == "finalize":
             self.finalize = True
+        elif message.get("do") == "measure":
+            self.measures = True
         else:
             self.others.put(message)
         self._message.set()
@@ -98,6 +102,11 @@ class Assignment:
         self.events = EventWriter(self.folder.events(self.task))
         self.control = Control()
         self._job: Job | None = None
+
+    def is_warmup(self, steps: int) -> bool:
+        """Whether the next step is, after so many in this attempt: measured runs are told when all tasks are warm."""
+        measure = self.job.measure
+        return steps < measure.warmup or (measure.steps is not None and not self.control.measures)
 
     @property
     def job(self) -> Job:

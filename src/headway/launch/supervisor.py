@@ -18,6 +18,8 @@ Rules it enforces
   real end, with everybody. Only a user's stop stays.
 - With `replication: in_graph` the chief's steps need every training task: these are told to stop when it is done.
 - The chief finalizes only after every other training task has ended: its last snapshot holds all updates.
+- A run that is made to be measured (measuring.py): all are told when the warm-up is over, and to stop when enough is
+  measured.
 - A task that is silent, does not start, or makes no step within its limit (watch.py) is killed; that is a failure like
   any other.
 """
@@ -28,6 +30,7 @@ import signal
 from typing import Any, Literal
 
 from headway.launch.groups import culprit, groups, holders
+from headway.launch.measuring import Measuring
 from headway.launch.messages import (
     Action,
     AgentLost,
@@ -82,6 +85,7 @@ class Supervisor:
         self._helpers = self._training[1:] if job.strategy.replication == "in_graph" else []
         self._updater = self._servers[0] if job.strategy.kind == "ps-sync" else None
         self._watch = Watch(job, self.tasks)
+        self._measuring = Measuring(job)
         self._regrouping = False  # everything is being ended, to be started again on new nodes or ports
         self._num_regroups = 0
         self._closing = False  # the chief has finished: servers and evaluator are being ended
@@ -141,6 +145,8 @@ class Supervisor:
                             self._tell_updater("leave", task=str(task))
             case "joined":
                 state.enter("training", now)
+                if self._measuring.has_begun:  # it was away when the others were told
+                    self._actions.append(TellTask(state.task, {"do": "measure"}))
                 if self.state == "starting":
                     self._set_state("running")
                 elif self.stop_reason is not None:  # it was away when training was told to stop
@@ -148,6 +154,7 @@ class Supervisor:
             case "step":
                 self.training_since = self.training_since or now
                 self._reached(said)
+                self._measuring.heard(state.task, said, now)
             case "update":
                 self._watch.unblocked()
                 self._reached(said)
@@ -215,6 +222,7 @@ class Supervisor:
         )
         state.pid = None
         state.enter("ended", now)
+        self._measuring.left(state.task)
         if self._regrouping:
             state.wait_to_start(None, now)
         elif self._closing or self.end is not None:
@@ -305,6 +313,7 @@ class Supervisor:
                 if is_due and not self._closing and not any(state.is_running for state in group):
                     for state in waiting:
                         self._start(state, now)
+            self._measure(now)
             self._finish_when_due(now)
         if any(state.is_running for state in self.tasks.values()):
             return
@@ -314,6 +323,14 @@ class Supervisor:
         elif self._regrouping:
             self._regrouping = False
             self._actions.append(Regroup(self._restart_delay(self._num_regroups)))
+
+    def _measure(self, now: float) -> None:
+        due = self._measuring.look(now) if self.stop_reason is None else None
+        if due == "begin":
+            self._note("measuring", **self._measuring.begin(now))
+            self._actions += [TellTask(task, {"do": "measure"}) for task in self._training]
+        elif due == "stop":
+            self._stop_training("measured", now)
 
     def _finish_when_due(self, now: float) -> None:
         chief = self.tasks[self._chief]

@@ -120,6 +120,20 @@ class Monitor(Strict):
 class Measure(Strict):
     warmup: Annotated[int, Field(ge=0)] = 10
     """First steps of each training task (after each start) that rates leave out. They are recorded, marked."""
+    steps: Steps | None = None
+    """For runs that are only made to be measured (`headway bench`): the warm-up goes on until every task steps and the
+    step time is steady; then every training task makes this many steps, and the run ends. Nothing is saved, evaluated
+    or exported. Default: the run goes to the workload's own end."""
+    seconds: PositiveSeconds = 2.0
+    """With steps: the least that is measured."""
+    most_warmup: Steps = 100
+    """With steps: the warm-up ends after this many steps of each task (and five seconds), steady or not."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Measure:
+        if self.steps is not None and self.most_warmup < self.warmup:
+            raise ValueError(f"most_warmup: {self.most_warmup}, but warmup: {self.warmup}; it is at least as many")
+        return self
 
 
 class Job(Strict):

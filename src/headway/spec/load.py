@@ -36,10 +36,18 @@ SHORTHANDS = {
 
 def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     """The validated job of a YAML file with `path.to.setting=value` overrides; SpecError names every mistake."""
+    settings = read_settings(path, "job")
+    for override in overrides:
+        apply_override(settings, override)
+    return parse_job(settings, origin=str(path))
+
+
+def read_settings(path: Path, what: str) -> dict[str, Any]:
+    """The mapping in a YAML file; `what`: a job or a sweep, for messages."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise NotFound(f"no job file {path}; examples are in examples/") from None
+        raise NotFound(f"no {what} file {path}; examples are in examples/") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: cannot be read ({error})") from None
     try:
@@ -47,10 +55,8 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     except yaml.YAMLError as error:
         raise SpecError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(settings, dict):
-        raise SpecError(f"{path}: a job is a mapping of settings; see examples/ and `headway schema`")
-    for override in overrides:
-        apply_override(settings, override)
-    return parse_job(settings, origin=str(path))
+        raise SpecError(f"{path}: a {what} is a mapping of settings; see examples/ and `headway schema`")
+    return settings
 
 
 def parse_job(settings: dict[str, Any], origin: str = "job") -> Job:
@@ -70,6 +76,12 @@ def apply_override(settings: dict[str, Any], override: str) -> None:
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise SpecError(f"override {override!r}: the value is not YAML: {' '.join(str(error).split())}") from None
+    put(settings, path.strip(), value)
+
+
+def put(settings: dict[str, Any], path: str, value: Any) -> None:
+    """A value at a dotted path, in place; a plain value on the way becomes the mapping that it stands for."""
+    keys = path.split(".")
     place = settings
     for depth, key in enumerate(keys[:-1]):
         inner = place.get(key)
@@ -82,21 +94,21 @@ def apply_override(settings: dict[str, Any], override: str) -> None:
 
 
 # --- mistakes, explained -------------------------------------------------------------------------------------
-def explain(error: ValidationError, settings: dict[str, Any], origin: str) -> str:
+def explain(error: ValidationError, settings: dict[str, Any], origin: str, root: type[BaseModel] = Job) -> str:
     """One line for each mistake: the setting's path, its value, what is allowed, the nearest valid name."""
-    problems = dict.fromkeys(f"  {_problem(detail, settings)}" for detail in error.errors(include_url=False))
+    problems = dict.fromkeys(f"  {_problem(detail, settings, root)}" for detail in error.errors(include_url=False))
     count = "1 mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
     return "\n".join([f"{origin}: {count}, nothing was started", *problems])
 
 
-def _problem(detail: ErrorDetails, settings: dict[str, Any]) -> str:
+def _problem(detail: ErrorDetails, settings: dict[str, Any], root: type[BaseModel]) -> str:
     location = [part for part in detail["loc"] if not _is_union_tag(part)]
     path = ".".join(str(part) for part in location)
     value = _shown(detail["input"])
     message = detail["msg"].removeprefix("Value error, ")
     match detail["type"]:
         case "extra_forbidden":
-            allowed = _keys_at(location[:-1], settings)
+            allowed = _keys_at(location[:-1], settings, root)
             return f"{path}: unknown setting{_nearest(location[-1], allowed)} Allowed here: {', '.join(allowed)}"
         case "missing":
             return f"{path}: missing, and it has no default"
@@ -127,9 +139,9 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _keys_at(location: Sequence[object], settings: Any) -> list[str]:
+def _keys_at(location: Sequence[object], settings: Any, root: type[BaseModel]) -> list[str]:
     """The settings that exist at a path, found by following the models' annotations beside the given values."""
-    model: type[BaseModel] | None = Job
+    model: type[BaseModel] | None = root
     for key in location:
         if model is None or not isinstance(key, str) or key not in model.model_fields:
             return []

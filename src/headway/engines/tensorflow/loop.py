@@ -84,7 +84,8 @@ class Training:
         self.global_step = started.step
         self.introduce(started)
 
-        event, call, clock = self.assignment.event, self.trainer.step, time.perf_counter
+        assignment, clock = self.assignment, time.perf_counter
+        event, call = assignment.event, self.trainer.step
         stop, every, save = self.job.training.stop, self.job.training.evaluate.every, self.job.checkpoint
         batch_size, per_call = self.job.batch_size_of(self.assignment.task), self.job.training.steps_per_call
         first_own_step, generation = self.own_steps, started.generation
@@ -113,7 +114,7 @@ class Training:
             except Stopped as ended:
                 return self.stopped(ended)
             now = clock()
-            is_warmup = self.own_steps - first_own_step < self.job.measure.warmup
+            is_warmup = assignment.is_warmup(self.own_steps - first_own_step)
             self.global_step, self.loss = result.step, result.loss
             self.own_steps += result.num_steps
             self.trained_seconds = trained_before + now - began
@@ -248,7 +249,10 @@ class Training:
             self.control.wait(1.0)
 
     def finish(self) -> None:
-        """Save, evaluate and export the result. A second stop skips what is left."""
+        """Save, evaluate and export the result. A second stop skips what is left; a measured run is its figures."""
+        if self.job.measure.steps is not None:
+            self.assignment.event("finished", step=self.global_step, accuracy=None, loss=None)
+            return
         if self.control.hurry or (snapshot := self.result()) is None:
             return
         self.save(snapshot)

@@ -195,7 +195,7 @@ class Diary:
             self.step, self._generation, self._joined_with = int(step_now), int(number), self.own_steps
             self._assignment.event("joined", step=self.step, generation=self._generation)
         elif number != Answer.CLOSED:
-            is_warmup = self.own_steps - self._joined_with < self._assignment.job.measure.warmup
+            is_warmup = self._assignment.is_warmup(self.own_steps - self._joined_with)
             self.step, self.own_steps = int(step_now), self.own_steps + 1
             self._assignment.event(
                 "step",

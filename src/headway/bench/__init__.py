@@ -1,0 +1,1 @@
+"""Sweeps: what is tried, in which order, how often, and whether it can be believed."""

@@ -1,0 +1,255 @@
+"""Two sweeps, or two runs, side by side: the effect with its interval, or a refusal that names what is different."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headway.bench.folder import SweepFolder, Trial, samples
+from headway.bench.judge import window
+from headway.errors import NotFound, SpecError
+from headway.metrics.effect import in_words, ratio
+from headway.metrics.estimate import Estimate
+from headway.record.folder import RunFolder
+from headway.record.run import Run
+from headway.record.seal import result
+
+BLOCKS = 10  # parts of one run's measured time, for an interval where there is but one run
+# Of no weight for rates: names, where things are, what happens after a failure, when it ends.
+IGNORED = (
+    "name",
+    "seed",
+    "export",
+    "restart",
+    "limits",
+    "expose",
+    "checkpoint",
+    "site.ports",
+    "workload.stop",
+    "workload.code",
+    "workload.directory",
+    "measure",
+)
+PACKAGES = ("tensorflow-cpu", "tensorflow", "numpy", "grpcio", "protobuf")
+
+
+@dataclass(frozen=True)
+class Side:
+    """A sweep's trials, or one run, to be put beside another."""
+
+    name: str
+    environment: Mapping[str, Any]
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    key: str
+    name: str
+    facts: Mapping[str, Any]
+    """Dotted path -> value: the settings, and `machine...`, `versions...`."""
+    varied: frozenset[str]
+    """Settings in which points of one side differ: they are what a point is found by, not what must be alike."""
+    trial: Trial | None = None
+    run: Run | None = None
+
+    def samples(self, figure: str) -> list[float]:
+        if self.trial is not None:
+            return samples(self.trial, figure)
+        assert self.run is not None
+        return run_samples(self.run, figure)
+
+
+@dataclass(frozen=True)
+class Effect:
+    name: str
+    a: float | None
+    b: float | None
+    effect: Estimate | None
+    in_words: str
+
+    def as_value(self) -> dict[str, Any]:
+        effect = {f"ratio_{key}": value for key, value in asdict(self.effect).items()} if self.effect else {}
+        return {"name": self.name, "a": self.a, "b": self.b, "in_words": self.in_words, **effect}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    a: str
+    b: str
+    effects: tuple[Effect, ...]
+    differing: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    """Allowed differences."""
+    only: tuple[str, ...] = ()
+    """Trials that only one side has."""
+    is_within_runs: bool = False
+
+    def as_value(self) -> dict[str, Any]:
+        return {
+            "a": self.a,
+            "b": self.b,
+            "effects": [each.as_value() for each in self.effects],
+            "differing": {path: list(values) for path, values in self.differing.items()},
+            "only_in_one": list(self.only),
+        }
+
+    def lines(self) -> list[str]:
+        lines = [f"A  {self.a}", f"B  {self.b}"]
+        lines += [f"   {path}: {_shown(a)} and {_shown(b)}" for path, (a, b) in self.differing.items()]
+        lines += [f"   only in one of them: {name}" for name in self.only]
+        if self.is_within_runs:
+            lines.append("   one run each: intervals are from parts of each run, and say nothing of how runs differ")
+        return [*lines, ""]
+
+
+def open_side(root: Path, name: str) -> Side:
+    """A sweep or a run, whichever has this name."""
+    try:
+        return _of_sweep(SweepFolder.find(root, name))
+    except NotFound as no_sweep:
+        if "could be any of" in str(no_sweep):
+            raise
+    try:
+        return _of_run(Run(RunFolder.find(root, name)))
+    except NotFound as error:
+        raise NotFound(f"no sweep and no run {name!r}: {error}") from None
+
+
+def _of_sweep(sweep: SweepFolder) -> Side:
+    trials = [trial for trial in sweep.trials() if any(run.counts for run in trial.runs)]
+    if not trials:
+        raise SpecError(f"{sweep.name}: no trial is done yet, so there is nothing to compare")
+    varied = frozenset(path for trial in sweep.trials() for path in trial.settings)
+    if len({trial.data for trial in trials}) > 1:
+        varied |= {"workload.dataset"}
+    points = []
+    for trial in trials:
+        run = Run(next(each for each in trial.runs if each.counts).folder)
+        points.append(Point(trial.key, trial.name, run_facts(run), varied, trial=trial))
+    return Side(sweep.name, sweep.environment, tuple(points))
+
+
+def _of_run(run: Run) -> Side:
+    return Side(run.name, run.environment, (Point("", run.name, run_facts(run), frozenset(), run=run),))
+
+
+def run_facts(run: Run) -> dict[str, Any]:
+    """What must be alike for a comparison to say anything: the job as it ran, without what Headway chose itself, and
+    the machine."""
+    chosen = {choice["path"] for choice in run.choices}
+    job = {path: value for path, value in flat(run.job).items() if not _is_below(path, IGNORED) and path not in chosen}
+    here = run.environment
+    packages = here.get("packages", {})
+    return {
+        **job,
+        **{f"machine.{name}": here.get(name) for name in ("cpu", "cores", "memory")},
+        "versions.python": ".".join(str(here.get("python", "")).split(".")[:2]),
+        **{f"versions.{name}": packages.get(name) for name in PACKAGES if name in packages},
+    }
+
+
+def flat(value: Any, path: str = "") -> dict[str, Any]:
+    """Every leaf with its dotted path."""
+    if isinstance(value, Mapping):
+        return {
+            name: leaf for key, inner in value.items() for name, leaf in flat(inner, f"{path}.{key}".strip(".")).items()
+        }
+    return {path: value}
+
+
+def compare_all(a: Side, b: Side, across: tuple[str, ...] = (), figure: str = "examples_per_s") -> Comparison:
+    """Trial by trial. SpecError names the first facts that differ and are not in `across`."""
+    pairs, only = _pairs(a, b)
+    if not pairs:
+        here, there = (", ".join(point.name for point in side.points[:4]) for side in (a, b))
+        raise SpecError(f"{a.name} and {b.name} have no trial in common: {here} in one, {there} in the other")
+    allowed: dict[str, tuple[Any, Any]] = {}
+    for left, right in pairs:
+        permitted = (*across, *(left.varied & right.varied))
+        for path, values in differences(left.facts, right.facts).items():
+            if _is_below(path, permitted):
+                if not _is_below(path, left.varied & right.varied):
+                    allowed[path] = values
+                continue
+            where = f"{left.name}: " if len(pairs) > 1 else ""
+            raise SpecError(
+                f"{a.name} and {b.name} are not alike: {where}{path} is {_shown(values[0])} in one and "
+                f"{_shown(values[1])} in the other. If that is what you want to compare: --across {across_for(path)}"
+            )
+    commits = [(side.environment.get("commit") or {}).get("hash") for side in (a, b)]
+    if commits[0] != commits[1]:
+        allowed["commit"] = (commits[0], commits[1])
+    effects = tuple(_effect(left, right, figure) for left, right in pairs)
+    return Comparison(a.name, b.name, effects, allowed, only, any(left.run for left, _ in pairs))
+
+
+def across_for(path: str) -> str:
+    """What a user would name to allow this difference: `machine`, not each of its numbers."""
+    parts = path.split(".")
+    return parts[0] if parts[0] in ("machine", "versions") else ".".join(parts[:2])
+
+
+def _pairs(a: Side, b: Side) -> tuple[list[tuple[Point, Point]], tuple[str, ...]]:
+    if len(a.points) == 1 and len(b.points) == 1:
+        return [(a.points[0], b.points[0])], ()
+    there = {point.key: point for point in b.points}
+    pairs = [(point, there[point.key]) for point in a.points if point.key in there]
+    met = {left.key for left, _ in pairs}
+    return pairs, tuple(point.name for point in (*a.points, *b.points) if point.key not in met)
+
+
+def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """A setting that one of them was made before counts as its default: it is left out."""
+    return {path: (a[path], b[path]) for path in a if path in b and a[path] != b[path]} | {
+        path: (a.get(path), b.get(path))
+        for path in sorted(set(a) ^ set(b))
+        if path.startswith(("workload.model.", "workload.dataset.", "versions."))
+    }
+
+
+def _effect(left: Point, right: Point, figure: str) -> Effect:
+    name = left.name if left.trial is not None else figure
+    one, other = left.samples(figure), right.samples(figure)
+    if not one or not other:
+        missing = "A" if not one else "B"
+        return Effect(name, _middle(one), _middle(other), None, f"{missing} has no {figure}")
+    if min(one) <= 0:
+        return Effect(name, _middle(one), _middle(other), None, "A is not above 0: there is no ratio")
+    found = ratio(other, one)
+    return Effect(name, _middle(one), _middle(other), found, in_words(found))
+
+
+def run_samples(run: Run, figure: str) -> list[float]:
+    """Of one run: rates of equal parts of its measured time; other figures have one value."""
+    figures = result(run)
+    value = figures.get(figure)
+    if value is None:
+        return []
+    span = window(run) if figure in ("examples_per_s", "steps_per_s", "task_steps_per_s") else None
+    if span is None:
+        return [float(value)]
+    steps = run.table("steps")
+    inside = np.asarray(steps["t"]) > span[0]
+    what = np.asarray(steps["examples" if figure == "examples_per_s" else "num_steps"], dtype=np.float64)[inside]
+    done, _ = np.histogram(np.asarray(steps["t"])[inside], bins=BLOCKS, range=span, weights=what)
+    if np.count_nonzero(done) < BLOCKS or what.size < 3 * BLOCKS:
+        return [float(value)]
+    # Parts say how much it varies; how much there is altogether is said by the run's own figure.
+    return [float(each) for each in done / done.mean() * float(value)]
+
+
+def _middle(values: list[float]) -> float | None:
+    return float(np.median(values)) if values else None
+
+
+def _is_below(path: str, given: Iterable[str]) -> bool:
+    return any(path == each or path.startswith(f"{each}.") for each in given)
+
+
+def _shown(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,362 @@
+"""SweepFolder owns every path of a sweep's folder, and says what came out of it so far.
+
+runs/sweeps/<name>-<date>-<time>-<4 hex digits>/
+  sweep.json      the sweep as asked, its job, and the plan: written once, before anything starts
+  trials.jsonl    what happened, appended: planned, started, ended, repeated, left_out, chosen ... (docs/sweeps.md)
+  runs/           ordinary run folders
+  lock            held by who conducts it
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from headway.errors import Busy, FormatError, HeadwayError, NotFound
+from headway.record.files import EventWriter, read_events, read_json, to_json, write_atomically
+from headway.record.folder import RUN_NAME, RunFolder, new_run_name
+from headway.record.run import Run
+from headway.record.seal import result
+from headway.spec.sweep import LoadedSweep, Sweep, parse_sweep
+
+FORMAT = 1
+SWEEPS = "sweeps"
+TrialState = Literal["planned", "running", "done", "failed", "left_out"]
+Data = Literal["real", "synthetic"]
+Purpose = Literal["grid", "one_at_a_time", "also", "baseline", "search", "best"]
+
+
+@dataclass(frozen=True)
+class TrialRun:
+    """One repeat of a trial."""
+
+    folder: RunFolder
+    repeat: int
+    """0, 1, ...: which of the trial's runs it is."""
+    counts: bool
+    """Whether the trial's figures are made of it."""
+    marks: tuple[str, ...]
+    """Why it is doubtful: loaded, throttled, unsteady, restarted."""
+    why: dict[str, str] = field(default_factory=dict)
+    """For each mark what was seen, in words."""
+    state: str = "finished"
+    reason: str | None = None
+    seconds: float | None = None
+    """Wall time, from its beginning to its sealed record."""
+    value: float | None = None
+    """The figure that the sweep looks at, as it was when the run ended."""
+
+    @cached_property
+    def figures(self) -> dict[str, Any] | None:
+        """The run's summary (docs/formats.md); None where there is none."""
+        try:
+            return result(Run(self.folder))
+        except (OSError, HeadwayError):
+            return None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One combination of settings."""
+
+    key: str
+    """A slug of its settings."""
+    settings: dict[str, Any]
+    """Dotted path -> value, only of what varies."""
+    tasks: int
+    """Training tasks."""
+    is_baseline: bool
+    data: Data
+    runs: list[TrialRun]
+    state: TrialState
+    reason: str | None
+    """Why it failed or was left out."""
+    purpose: Purpose = "grid"
+    group: str | None = None
+    """Of a search: the key of what is searched for; its trials and the best one on real data share it."""
+    job: dict[str, Any] = field(default_factory=dict)
+    """The job that its runs are asked, as settings."""
+    vcpus: float | None = None
+
+    @property
+    def name(self) -> str:
+        """For people: `ps-async, training 2, real data`."""
+        parts = [
+            text if path in ("strategy", "layout") else f"{path.split('.')[-1]} {text}" for path, text in self._said
+        ]
+        return ", ".join([*parts, *([f"{self.data} data"] if self.purpose in ("search", "best") else [])]) or self.key
+
+    @property
+    def _said(self) -> list[tuple[str, str]]:
+        return [(path, value_in_words(value)) for path, value in self.settings.items()]
+
+
+def value_in_words(value: Any) -> str:
+    if isinstance(value, dict):
+        name = value.get("name", value.get("kind", value.get("count")))
+        rest = [f"{key} {value_in_words(inner)}" for key, inner in value.items() if inner is not name]
+        return " ".join([str(name), f"({', '.join(rest)})"]) if rest and name is not None else str(name or value)
+    return str(value)
+
+
+def samples(trial: Trial, figure: str = "examples_per_s") -> list[float]:
+    """That figure of the runs that count."""
+    found = [run.figures.get(figure) for run in trial.runs if run.counts and run.figures]
+    return [float(value) for value in found if isinstance(value, (int, float)) and math.isfinite(value)]
+
+
+class SweepFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def __repr__(self) -> str:
+        return f"SweepFolder({self.name!r})"
+
+    # --- finding and making ----------------------------------------------------------------------------------
+    @staticmethod
+    def create(
+        root: Path,
+        loaded: LoadedSweep,
+        plan: list[dict[str, Any]],
+        searches: list[dict[str, Any]],
+        environment: dict[str, Any],
+    ) -> SweepFolder:
+        folder = SweepFolder(root / SWEEPS / new_run_name(loaded.sweep.name))
+        folder.runs.mkdir(parents=True)
+        facts = {
+            "format": FORMAT,
+            "created": time.time(),
+            "full": loaded.is_full,
+            "environment": environment,
+            "sweep": loaded.sweep.model_dump(mode="json", exclude_unset=True),
+            "job": loaded.job,
+            "plan": plan,
+            "searches": searches,
+        }
+        write_atomically(folder.file, to_json(facts, indent=1))
+        return folder
+
+    @staticmethod
+    def find(root: Path, name: str) -> SweepFolder:
+        """By path, by name, by the unique beginning of a name, or `last`."""
+        if (Path(name) / "sweep.json").is_file() and RUN_NAME.fullmatch(Path(name).absolute().name):
+            return SweepFolder(Path(name))
+        known = SweepFolder.all(root)
+        if name == "last" and known:
+            return known[-1]
+        matching = [each for each in known if each.name == name] or [
+            each for each in known if each.name.startswith(name)
+        ]
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            raise NotFound(f"{name!r} could be any of: {', '.join(each.name for each in matching)}")
+        newest = f"; the newest is {known[-1].name}" if known else ""
+        raise NotFound(f"no sweep {name!r} in {root / SWEEPS}{newest} (`headway sweeps` lists them)")
+
+    @staticmethod
+    def all(root: Path) -> list[SweepFolder]:
+        """Every sweep below `root`, oldest first."""
+        found = [
+            SweepFolder(path.parent)
+            for path in (root / SWEEPS).glob("*/sweep.json")
+            if RUN_NAME.fullmatch(path.parent.name)
+        ]
+        return sorted(found, key=lambda each: (each.created, each.name))
+
+    # --- files -----------------------------------------------------------------------------------------------
+    @property
+    def file(self) -> Path:
+        return self.path / "sweep.json"
+
+    @property
+    def trials_file(self) -> Path:
+        return self.path / "trials.jsonl"
+
+    @property
+    def runs(self) -> Path:
+        return self.path / "runs"
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """sweep.json: created, full, environment, sweep, job, plan, searches."""
+        return read_json(self.file, FORMAT)
+
+    @property
+    def created(self) -> float:
+        try:
+            return float(self.facts["created"])
+        except (FormatError, KeyError):  # one damaged sweep must not hide the others
+            return self.path.stat().st_mtime
+
+    @cached_property
+    def spec(self) -> Sweep:
+        return parse_sweep(self.facts["sweep"], origin=self.name)
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Machine, versions and commit that it was begun on."""
+        return dict(self.facts.get("environment") or {})
+
+    def events(self) -> list[dict[str, Any]]:
+        return list(read_events(self.trials_file)) if self.trials_file.exists() else []
+
+    def writer(self) -> EventWriter:
+        return EventWriter(self.trials_file)
+
+    # --- what came out ---------------------------------------------------------------------------------------
+    def trials(self) -> list[Trial]:
+        """Every trial of the plan and of the search, in the plan's order."""
+        return read_trials(
+            self.facts["plan"], self.events(), self._run_folder, self.spec.measure.repeats, self.is_held()
+        )
+
+    def trial(self, key: str) -> Trial:
+        return next(trial for trial in self.trials() if trial.key == key)
+
+    def _run_folder(self, name: str) -> RunFolder:
+        return RunFolder(self.runs / name)
+
+    @property
+    def choices(self) -> list[dict[str, Any]]:
+        """What searches have chosen: group, path, value, tried, saved, lost, certain."""
+        return [event for event in self.events() if event["kind"] == "chosen"]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether everything that was planned is done, failed, or left out."""
+        return bool(self._ends() and self._ends()[-1] == "finished")
+
+    @property
+    def state(self) -> str:
+        """running, finished, or interrupted."""
+        if self.is_held():
+            return "running"
+        return "finished" if self.is_finished else "interrupted"
+
+    def _ends(self) -> list[str]:
+        return [event["kind"] for event in self.events() if event["kind"] in ("begun", "interrupted", "finished")]
+
+    # --- who conducts it -------------------------------------------------------------------------------------
+    def hold(self) -> int:
+        """Take the sweep for this process; the kernel gives it back when the process ends, however it ends."""
+        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise Busy(f"{self.name} is being run already, by another `headway bench`") from None
+        return lock
+
+    def is_held(self) -> bool:
+        try:
+            lock = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(lock)
+        return False
+
+
+# --- from events to trials (pure but for the run folders, which are opened only when figures are asked for) ---------
+def read_trials(
+    plan: list[dict[str, Any]],
+    events: list[dict[str, Any]],
+    run_folder: Callable[[str], RunFolder],
+    repeats: int,
+    is_held: bool,
+) -> list[Trial]:
+    planned = {entry["key"]: entry for entry in plan}
+    begun = max((number for number, event in enumerate(events) if event["kind"] == "begun"), default=0)
+    # What an earlier session had no time for is open again.
+    events = [event for number, event in enumerate(events) if event["kind"] != "left_out" or number > begun]
+    planned |= {event["trial"]: {"key": event["trial"], **event} for event in events if event["kind"] == "planned"}
+    return [
+        _trial(entry, [event for event in events if event.get("trial") == key], run_folder, repeats, is_held)
+        for key, entry in planned.items()
+    ]
+
+
+def _trial(
+    entry: dict[str, Any],
+    events: list[dict[str, Any]],
+    run_folder: Callable[[str], RunFolder],
+    repeats: int,
+    is_held: bool,
+) -> Trial:
+    ended = [event for event in events if event["kind"] == "ended" and event["state"] != "interrupted"]
+    good = [event for event in ended if event["state"] == "finished"]
+    counting = counted([tuple(event.get("marks", ())) for event in good], repeats)
+    counting_runs = {event["run"] for event, counts in zip(good, counting, strict=True) if counts}
+    runs = [
+        TrialRun(
+            run_folder(event["run"]),
+            int(event["repeat"]),
+            event["run"] in counting_runs,
+            tuple(event.get("marks", ())),
+            dict(event.get("why", {})),
+            event["state"],
+            event.get("reason"),
+            event.get("seconds"),
+            event.get("value"),
+        )
+        for event in ended
+    ]
+    state, reason = _state(entry, events, bool(good), is_held)
+    return Trial(
+        key=entry["key"],
+        settings=entry["settings"],
+        tasks=entry["tasks"],
+        is_baseline=entry["is_baseline"],
+        data=entry["data"],
+        runs=runs,
+        state=state,
+        reason=reason,
+        purpose=entry.get("purpose", "grid"),
+        group=entry.get("group"),
+        job=entry.get("job", {}),
+        vcpus=entry.get("vcpus"),
+    )
+
+
+def _state(
+    entry: dict[str, Any], events: list[dict[str, Any]], has_good: bool, is_held: bool
+) -> tuple[TrialState, str | None]:
+    if entry.get("left_out"):
+        return "left_out", entry["left_out"]
+    last = next((event for event in reversed(events) if event["kind"] != "repeated"), None)
+    failed = next(
+        (event for event in reversed(events) if event["kind"] == "ended" and event["state"] == "failed"), None
+    )
+    if last is None or last["kind"] == "planned":
+        return "planned", None
+    if last["kind"] == "started" and is_held:
+        return "running", None
+    if last["kind"] == "left_out" and not has_good:
+        return "left_out", last["reason"]
+    if has_good:
+        return "done", last["reason"] if last["kind"] == "left_out" else None
+    return ("failed", failed.get("reason")) if failed else ("planned", None)
+
+
+def counted(marks: list[tuple[str, ...]], repeats: int) -> list[bool]:
+    """Which finished runs count: those without a mark, as soon as they are half as many as were asked; before that all
+    do, for a doubtful figure that says so is better than none."""
+    num_clean = sum(not each for each in marks)
+    only_clean = num_clean >= max(1, math.ceil(repeats / 2))
+    return [not each or not only_clean for each in marks]

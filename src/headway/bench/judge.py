@@ -1,0 +1,262 @@
+"""Can a run be believed? Pure but for `evidence`, which reads the run, and `Machine`, which reads /proc.
+
+A run is marked, with what was seen, where
+- loaded: others used this machine's CPUs while it was measured, or a hypervisor gave them away (steal);
+- throttled: the CPUs were held back, by heat or by a quota on all of us;
+- unsteady: the step time changed while it was measured, or was still changing when the warm-up had to end;
+- restarted: a task died and was started again;
+- short: it reached its limit before it had made its steps.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headway.record.files import read_events
+from headway.record.folder import LAUNCHER
+from headway.record.run import Run
+
+LOADED = 0.15  # of this machine's cores, used by others
+STOLEN = 0.03  # of this machine's cores, given to other virtual machines
+THROTTLED = 0.02  # of the time, in which a quota on all of us held us back
+DRIFT = 0.1  # by which the step time may change from the first third of the measured steps to the last
+SURE = 3.3  # standard deviations of the rank sum: by chance once in a thousand runs
+FEWEST_STEPS = 12  # fewer say nothing of a drift
+EVERY = 0.5  # seconds between looks at the machine
+
+
+@dataclass(frozen=True)
+class Load:
+    """What this machine did while a run was measured; None: not known."""
+
+    cores: int
+    busy: float | None = None
+    """CPUs' worth of work, by whomever."""
+    stolen: float | None = None
+    """CPUs' worth of time that a hypervisor gave to others."""
+    throttled: float | None = None
+    """Share of time in which a quota on all of us held some of us back."""
+    hot: int = 0
+    """How often a core was slowed down for its heat."""
+    conductor: float = 0.0
+    """CPUs used by the launcher itself."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a verdict is made of."""
+
+    step_seconds: Mapping[str, Sequence[float]]
+    """Of each training task, without warm-up, in the order of time."""
+    ours: float | None
+    """CPUs used by the tasks (or by the emulated hosts)."""
+    restarts: int = 0
+    was_steady: bool = True
+    """Whether the step time was steady when the warm-up ended."""
+    asked_steps: int | None = None
+    load: Load | None = None
+
+
+def marks(seen: Evidence) -> dict[str, str]:
+    """Mark -> what was seen, in words."""
+    found: dict[str, str] = {}
+    if seen.load is not None and (text := _loaded(seen.load, seen.ours)):
+        found["loaded"] = text
+    if seen.load is not None and (text := _throttled(seen.load)):
+        found["throttled"] = text
+    if text := unsteady(seen.step_seconds):
+        found["unsteady"] = text
+    elif not seen.was_steady:
+        found["unsteady"] = "the step time was still changing when the warm-up had taken all the steps that it may"
+    if seen.restarts:
+        found["restarted"] = f"tasks were started again, {seen.restarts} times"
+    fewest = min((len(steps) for steps in seen.step_seconds.values()), default=0)
+    if seen.asked_steps is not None and fewest < seen.asked_steps:
+        found["short"] = f"only {fewest} of {seen.asked_steps} steps were measured"
+    return found
+
+
+def _loaded(load: Load, ours: float | None) -> str | None:
+    if load.stolen is not None and load.stolen > STOLEN * load.cores:
+        return f"the hypervisor gave {load.stolen:.2f} of {load.cores} CPUs to others"
+    if load.busy is None or ours is None:
+        return None
+    others = load.busy - ours - load.conductor
+    if others > LOADED * load.cores:
+        return f"others used {others:.1f} of {load.cores} CPUs"
+    return None
+
+
+def _throttled(load: Load) -> str | None:
+    if load.hot:
+        return f"cores were slowed down for their heat, {load.hot} times"
+    if load.throttled is not None and load.throttled > THROTTLED:
+        return f"a quota held this machine's processes back for {load.throttled:.0%} of the time"
+    return None
+
+
+def unsteady(step_seconds: Mapping[str, Sequence[float]]) -> str | None:
+    """Whether some task's step time drifts: its first third of steps and its last differ by more than a tenth, and by
+    more than chance does (Wilcoxon's rank sum)."""
+    for task, seconds in step_seconds.items():
+        if len(seconds) < FEWEST_STEPS:
+            continue
+        third = len(seconds) // 3
+        first, last = np.asarray(seconds[:third]), np.asarray(seconds[-third:])
+        before, after = float(np.median(first)), float(np.median(last))
+        if before > 0 and abs(after / before - 1) > DRIFT and abs(rank_sum(first, last)) > SURE:
+            how = "slower" if after > before else "faster"
+            return f"{task}: steps became {abs(after / before - 1):.0%} {how} while it was measured"
+    return None
+
+
+def rank_sum(first: np.ndarray[Any, Any], last: np.ndarray[Any, Any]) -> float:
+    """In standard deviations: how much larger `last` is than by chance."""
+    both = np.concatenate((first, last))
+    ranks = np.empty(len(both))
+    ranks[np.argsort(both, kind="stable")] = np.arange(1, len(both) + 1)
+    num, other = len(last), len(first)
+    expected = num * (num + other + 1) / 2
+    deviation = math.sqrt(num * other * (num + other + 1) / 12)
+    return float((ranks[other:].sum() - expected) / deviation) if deviation else 0.0
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+def window(run: Run) -> tuple[float, float] | None:
+    """From when every task has left its warm-up to the last step; None where nothing was measured."""
+    steps = run.table("steps")
+    measured = ~np.asarray(steps["warmup"], dtype=bool)
+    if not measured.any():
+        return None
+    tasks, begins = np.asarray(steps["task"])[measured], (steps["t"] - steps["seconds"])[measured]
+    first = max(float(begins[tasks == task].min()) for task in set(tasks.tolist()))
+    return first, float(np.asarray(steps["t"]).max())
+
+
+def evidence(run: Run, figures: Mapping[str, Any], load: Load | None) -> Evidence:
+    steps = run.table("steps")
+    measured = ~np.asarray(steps["warmup"], dtype=bool)
+    tasks, each = np.asarray(steps["task"]), np.asarray(steps["seconds"] / steps["num_steps"])
+    order = np.argsort(np.asarray(steps["t"]), kind="stable")
+    seconds = {
+        str(task): [float(each[row]) for row in order if measured[row] and tasks[row] == task]
+        for task in sorted(set(tasks.tolist()))
+    }
+    used = figures["task_usage"] if figures["site"] == "local" else figures["nodes"]
+    cpus = [one["cpus"] for one in used if one.get("cpus") is not None]
+    told = [event for event in read_events(run.folder.events(LAUNCHER)) if event["kind"] == "measuring"]
+    return Evidence(
+        seconds,
+        sum(cpus) if cpus else None,
+        int(figures["restarts"]),
+        bool(told[-1].get("is_steady", True)) if told else True,
+        run.job["measure"].get("steps") if "command" not in run.job["workload"] else None,
+        load,
+    )
+
+
+# --- this machine ---------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Look:
+    t: float
+    busy: float | None
+    stolen: float | None
+    throttled: float | None
+    hot: int
+    own: float
+
+
+@dataclass
+class Machine:
+    """Looks at this machine while runs are made. Use as a context manager."""
+
+    proc: Path = Path("/proc")
+    groups: Path = Path("/sys/fs/cgroup")
+    cpus: Path = Path("/sys/devices/system/cpu")
+    looks: list[_Look] = field(default_factory=list)
+
+    def __enter__(self) -> Machine:
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="machine", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        self.look()
+        while not self._end.wait(EVERY):
+            self.look()
+
+    def look(self) -> None:
+        busy, stolen = self._scheduler()
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        own = used.ru_utime + used.ru_stime
+        self.looks.append(_Look(time.time(), busy, stolen, self._throttled(), self._hot(), own))
+
+    def forget(self) -> None:
+        """What was seen before the next run."""
+        del self.looks[:-1]
+
+    def between(self, first: float, last: float) -> Load | None:
+        """Means from the last look before `first` to the first one after `last`; None where there were no two."""
+        looks = list(self.looks)
+        before = [look for look in looks if look.t <= first] or looks[:1]
+        after = [look for look in looks if look.t >= last] or looks[-1:]
+        if not before or not after or (seconds := after[0].t - before[-1].t) <= 0:
+            return None
+        begin, end = before[-1], after[0]
+
+        def rate(old: float | None, new: float | None) -> float | None:
+            return None if old is None or new is None else (new - old) / seconds
+
+        return Load(
+            cores=len(os.sched_getaffinity(0)),
+            busy=rate(begin.busy, end.busy),
+            stolen=rate(begin.stolen, end.stolen),
+            throttled=rate(begin.throttled, end.throttled),
+            hot=max(0, end.hot - begin.hot),
+            conductor=rate(begin.own, end.own) or 0.0,
+        )
+
+    def _scheduler(self) -> tuple[float | None, float | None]:
+        ticks = os.sysconf("SC_CLK_TCK")
+        try:
+            line = (self.proc / "stat").read_text().partition("\n")[0].split()
+        except OSError:
+            return None, None
+        user, nice, system, _idle, _wait, irq, softirq, steal = (int(each) for each in line[1:9])
+        return (user + nice + system + irq + softirq) / ticks, steal / ticks
+
+    def _throttled(self) -> float | None:
+        """Seconds in which a quota on all of us held us back (control groups, version 2 or 1)."""
+        for name, unit in (("cpu.stat", 1e-6), ("cpu/cpu.stat", 1e-9)):
+            try:
+                lines = (self.groups / name).read_text().splitlines()
+            except OSError:
+                continue
+            found = [line.split()[1] for line in lines if line.startswith(("throttled_usec", "throttled_time"))]
+            if found:
+                return int(found[0]) * unit
+        return None
+
+    def _hot(self) -> int:
+        total = 0
+        for path in self.cpus.glob("cpu[0-9]*/thermal_throttle/core_throttle_count"):
+            try:
+                total += int(path.read_text())
+            except (OSError, ValueError):
+                continue
+        return total

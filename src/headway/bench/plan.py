@@ -1,0 +1,299 @@
+"""From a sweep and its job to trials. Pure: the machine comes in as a number of cores."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import itertools
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from headway import workloads
+from headway.bench.folder import Data, Purpose, value_in_words
+from headway.errors import SpecError
+from headway.spec import nodes
+from headway.spec.job import Job
+from headway.spec.load import parse_job, put
+from headway.spec.machines import machine
+from headway.spec.resolve import resolve
+from headway.spec.sweep import BestOf, LoadedSweep, Quota, Sweep
+from headway.workloads.base import RealData
+
+MOST_KEY = 56  # letters; a run's name has date and time behind it
+SPOKEN_FOR_ITSELF = ("strategy", "layout", "workload.model", "workload.dataset", "model", "dataset")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A trial before anything was run."""
+
+    key: str
+    settings: dict[str, Any]
+    job: dict[str, Any]
+    """What its runs are asked."""
+    tasks: int
+    is_baseline: bool
+    data: Data
+    purpose: Purpose
+    group: str | None = None
+    value: Any = None
+    """Of a search: the value of the searched setting."""
+    vcpus: float | None = None
+    left_out: str | None = None
+    """Why it cannot be tried."""
+
+    def as_file(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Group:
+    """One search: a combination of the other settings, and the candidates for the searched one, in order."""
+
+    key: str
+    path: str
+    settings: dict[str, Any]
+    candidates: tuple[Planned, ...]
+    """On synthetic data."""
+    finals: tuple[Planned, ...]
+    """The same on the job's own data; none of them where that is synthetic anyway."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    trials: tuple[Planned, ...]
+    """What is certain from the start: everything but searches."""
+    groups: tuple[Group, ...]
+
+    @property
+    def grid(self) -> int:
+        """Trials that there would be without any search."""
+        return len(self.trials) + sum(len(group.candidates) + bool(group.finals) for group in self.groups)
+
+
+def make_plan(loaded: LoadedSweep, num_cores: int) -> Plan:
+    """Every trial. Combinations that are the same job in the end are one trial; those that no job allows, or that the
+    quota forbids, are left out with the reason. SpecError when nothing is left."""
+    return _Planner(loaded, num_cores).plan()
+
+
+class _Planner:
+    def __init__(self, loaded: LoadedSweep, num_cores: int) -> None:
+        self.sweep, self.job, self.num_cores = loaded.sweep, loaded.job, num_cores
+        self.seen: dict[str, Planned] = {}  # what a job is in the end -> the trial that it is
+        self.keys: set[str] = set()
+        self.has_both_data = self.sweep.searched is not None and _is_real(parse_job(self.job))
+
+    def plan(self) -> Plan:
+        sweep = self.sweep
+        searched = sweep.searched
+        lists = {path: values for path, values in sweep.vary.items() if isinstance(values, list)}
+        combinations = [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
+        trials: list[Planned | None] = []
+        trials += self.baselines(combinations)
+        groups = []
+        if searched is not None:
+            found = sweep.vary[searched]
+            assert isinstance(found, BestOf)
+            groups = [group for each in combinations if (group := self.group(each, searched, found.best_of))]
+        elif sweep.vary:
+            trials += [self.trial(each, "grid") for each in combinations]
+        for path, values in sweep.one_at_a_time.items():
+            trials += [self.trial({path: value}, "one_at_a_time") for value in values]
+        trials += [self.trial(each, "also") for each in sweep.also]
+        kept = tuple(trial for trial in trials if trial is not None)
+        if not groups and all(trial.left_out for trial in kept):
+            reasons = dict.fromkeys(f"  {trial.key}: {trial.left_out}" for trial in kept)
+            raise SpecError("\n".join([f"{sweep.name}: no trial can be run", *reasons]))
+        return Plan(kept, tuple(groups))
+
+    def baselines(self, combinations: list[dict[str, Any]]) -> list[Planned | None]:
+        """One for each combination of what the baseline leaves open and what then makes a difference."""
+        given = self.sweep.baseline
+        if given is None:
+            return []
+        made = []
+        for each in combinations or [{}]:
+            settings = {**given, **{path: value for path, value in each.items() if not _concerns(path, given)}}
+            for synthetic in (True, False) if self.has_both_data else (None,):
+                made.append(self.trial(settings, "baseline", synthetic=synthetic))
+        return made
+
+    def group(self, settings: dict[str, Any], path: str, values: list[Any]) -> Group | None:
+        """The search of one combination; None where it makes the same jobs as another one."""
+        key = self.key(settings) if settings else _slug(path.rpartition(".")[2])
+        candidates = [
+            self.trial({**settings, path: value}, "search", synthetic=True, group=key, value=value) for value in values
+        ]
+        possible = tuple(trial for trial in candidates if trial is not None)
+        if not possible:
+            return None
+        finals: tuple[Planned, ...] = ()
+        if self.has_both_data:
+            made = [
+                self.trial({**settings, path: trial.value}, "best", synthetic=False, group=key, value=trial.value)
+                for trial in possible
+            ]
+            finals = tuple(trial for trial in made if trial is not None)
+        return Group(key, path, settings, possible, finals)
+
+    def trial(
+        self,
+        settings: dict[str, Any],
+        purpose: Purpose,
+        synthetic: bool | None = None,
+        group: str | None = None,
+        value: Any = None,
+    ) -> Planned | None:
+        """None where the same job is tried already."""
+        problem, job, resolved = None, self.asked(settings, synthetic), None
+        try:
+            resolved = resolve(parse_job(job, origin="trial"), self.num_cores, core_speed=1.0).job
+            job = parse_job(job).model_dump(mode="json", exclude_unset=True)
+        except SpecError as error:
+            problem = _in_one_line(error)
+        shown = self.relevant(settings, synthetic) if problem is None else settings
+        identity = repr(sorted(_flat(resolved.model_dump(mode="json")).items())) if resolved else repr(settings)
+        if (same := self.seen.get(identity)) is not None:
+            if purpose == "baseline" and not same.is_baseline:
+                self.seen[identity] = replace(same, is_baseline=True)
+            return None
+        data: Data = "real" if resolved is not None and _is_real(resolved) else "synthetic"
+        made = Planned(
+            key=self.key(shown, data if self.has_both_data else None),
+            settings=shown,
+            job=job,
+            tasks=len(resolved.cluster.training_tasks()) if resolved else 0,
+            is_baseline=purpose == "baseline",
+            data=data,
+            purpose=purpose,
+            group=group,
+            value=value,
+            vcpus=needed_vcpus(resolved, self.sweep.quota) if resolved else None,
+            left_out=problem or (self.over_quota(resolved) if resolved else None),
+        )
+        job["name"] = made.key
+        self.seen[identity] = made
+        return made
+
+    def asked(self, settings: dict[str, Any], synthetic: bool | None) -> dict[str, Any]:
+        job = copy.deepcopy(self.job)
+        for path, value in settings.items():
+            put(job, path, value)
+        if synthetic and _has_files(job):
+            put(job, "workload.dataset.synthetic", True)
+        return measured(job, self.sweep)
+
+    def relevant(self, settings: dict[str, Any], synthetic: bool | None) -> dict[str, Any]:
+        """Without the settings that make no difference here: strategy single has no servers to vary."""
+        kept = dict(settings)
+        for path, values in self.sweep.vary.items():
+            others = values if isinstance(values, list) else values.best_of
+            if path not in kept or len(others) < 2 or (self.sweep.baseline and path in self.sweep.baseline):
+                continue
+            if len({self.outcome({**settings, path: value}, synthetic) for value in others}) == 1:
+                del kept[path]
+        return kept
+
+    def outcome(self, settings: dict[str, Any], synthetic: bool | None) -> str:
+        try:
+            job = resolve(parse_job(self.asked(settings, synthetic)), self.num_cores, core_speed=1.0).job
+        except SpecError as error:
+            return str(error)
+        return repr(sorted(_flat(job.model_dump(mode="json")).items()))
+
+    def over_quota(self, job: Job) -> str | None:
+        quota = self.sweep.quota
+        if quota is None:
+            return None
+        vcpus, tasks = needed_vcpus(job, quota), len(job.cluster.tasks())
+        if quota.vcpus is not None and vcpus > quota.vcpus:
+            return f"quota: it needs {vcpus:g} vCPUs, and {quota.vcpus:g} are allowed"
+        if quota.tasks is not None and tasks > quota.tasks:
+            return f"quota: it has {tasks} tasks, and {quota.tasks} are allowed"
+        return None
+
+    def key(self, settings: dict[str, Any], data: Data | None = None) -> str:
+        """A name of its own, which can begin a run's name."""
+        parts = [
+            _slug(
+                value_in_words(value) if path in SPOKEN_FOR_ITSELF else f"{path.split('.')[-1]}-{value_in_words(value)}"
+            )
+            for path, value in settings.items()
+        ]
+        text = "-".join([*parts, *([data] if data else [])]) or "as-it-is"
+        if len(text) > MOST_KEY:
+            text = f"{text[: MOST_KEY - 7].strip('-')}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+        key, number = text, 1
+        while key in self.keys:
+            number += 1
+            key = f"{text}-{number}"
+        self.keys.add(key)
+        return key
+
+
+def measured(job: dict[str, Any], sweep: Sweep) -> dict[str, Any]:
+    """A job as its trial is run: measured for so many steps, or to its own end. In place."""
+    measure = sweep.measure
+    put(job, "measure.warmup", measure.warmup)
+    if measure.steps is None:
+        return job
+    put(job, "measure.steps", measure.steps)
+    put(job, "measure.seconds", measure.seconds)
+    put(job, "measure.most_warmup", measure.most_warmup_steps)
+    put(job, "workload.stop", {"seconds": measure.limit})
+    put(job, "workload.evaluate", {})
+    put(job, "checkpoint", {"seconds": None})
+    put(job, "export", False)
+    return job
+
+
+def needed_vcpus(job: Job, quota: Quota | None) -> float:
+    """Of all its nodes: what each was asked to have, or, where that is not said, of each task on it."""
+    of = quota.of if quota else {}
+    total = 0.0
+    for host in nodes.hosts(job):
+        node = job.site.node(host.kind)
+        cpus = None if job.site.kind == "local" else (machine(node.type).cpus if node.type else node.cpus)
+        total += math.ceil(cpus) if cpus is not None else sum(of.get(task.role, 1.0) for task in host.tasks)
+    return total
+
+
+def _has_files(job: dict[str, Any]) -> bool:
+    """Whether its data set is one that can be replaced by made-up examples of the same shape."""
+    dataset = job["workload"].get("dataset")
+    name = dataset["name"] if isinstance(dataset, dict) else dataset
+    try:
+        return issubclass(workloads.dataset(str(name)).Settings, RealData)
+    except Exception:  # a name that does not exist is explained where the job is read
+        return False
+
+
+def _is_real(job: Job) -> bool:
+    if job.program is not None:
+        return True
+    dataset = job.training.dataset
+    return isinstance(dataset, RealData) and not dataset.synthetic
+
+
+def _concerns(path: str, given: Iterable[str]) -> bool:
+    """Whether one of the given settings is this one, or holds it, or is held by it."""
+    return any(path == each or path.startswith(f"{each}.") or each.startswith(f"{path}.") for each in given)
+
+
+def _flat(value: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(value, dict):
+        return {name: leaf for key, inner in value.items() for name, leaf in _flat(inner, f"{path}.{key}").items()}
+    return {path: repr(value)}
+
+
+def _in_one_line(error: SpecError) -> str:
+    lines = [line.strip() for line in str(error).splitlines()]
+    return "; ".join(lines[1:] or lines)
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "x"

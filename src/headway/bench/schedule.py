@@ -1,0 +1,151 @@
+"""What is run next, and how long everything takes. Pure, and a function of what is done already: so a sweep that was
+interrupted goes on as if it had not been.
+
+Trials take turns. In each round every trial that needs a run gets one, in an order of its own that is shuffled anew in
+every round: what changes slowly (heat, other users, the time of day) then falls on all trials alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from headway.bench.folder import Trial
+from headway.metrics.estimate import FEWEST, Estimate, estimate, missing
+from headway.spec.sweep import SweepMeasure
+
+MOST_FAILURES = 2  # of one trial without any success: then it is left alone
+GUESS = 15.0  # seconds of a run, before there was one
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far one trial is."""
+
+    key: str
+    marks: tuple[tuple[str, ...], ...] = ()
+    """Of each finished run."""
+    values: tuple[float, ...] = ()
+    """What was measured, of the runs that count."""
+    failures: int = 0
+    seconds: tuple[float, ...] = ()
+    """Wall time of each run."""
+
+    @property
+    def made(self) -> int:
+        return len(self.marks) + self.failures
+
+    @property
+    def clean(self) -> int:
+        return sum(not each for each in self.marks)
+
+
+def progress_of(trial: Trial) -> Progress:
+    finished = [run for run in trial.runs if run.state == "finished"]
+    return Progress(
+        trial.key,
+        tuple(run.marks for run in finished),
+        tuple(run.value for run in finished if run.counts and run.value is not None),
+        len(trial.runs) - len(finished),
+        tuple(run.seconds for run in trial.runs if run.seconds),
+    )
+
+
+@dataclass(frozen=True)
+class Need:
+    """Why a trial gets another run, or why not."""
+
+    runs: int
+    """How many more are probably needed."""
+    reason: str
+
+
+def need(progress: Progress, measure: SweepMeasure) -> Need:
+    """How many more runs a trial needs, as far as can be said now."""
+    room = measure.most_runs - progress.made
+    if not progress.marks and progress.failures >= MOST_FAILURES:
+        return Need(0, f"it failed {progress.failures} times")
+    if progress.clean < measure.repeats:
+        lacking = measure.repeats - progress.clean
+        what = "repeats" if progress.clean == len(progress.marks) else "runs without a mark"
+        if room <= 0:
+            return Need(0, f"{lacking} {what} are missing, and {progress.made} runs were made, the most allowed")
+        return Need(min(room, lacking), f"{lacking} {what} are missing")
+    more = lacking_for_interval(progress.values, measure)
+    if not more:
+        return Need(0, "the interval is narrow enough")
+    if room <= 0:
+        return Need(0, f"about {more} more runs would be needed, and {progress.made} were made, the most allowed")
+    return Need(
+        min(room, more), f"the interval is wider than {measure.interval:.0%}: about {more} more runs are needed"
+    )
+
+
+def lacking_for_interval(values: Sequence[float], measure: SweepMeasure) -> int:
+    """Runs that are probably missing until the interval is as narrow as asked. Who asks for one or two repeats wants no
+    interval, unless `most` says that there may be more of them."""
+    if not values or (measure.repeats < FEWEST and measure.most is None):
+        return 0
+    return missing(values, measure.interval, measure.statistic)
+
+
+def of_values(values: Sequence[float], measure: SweepMeasure) -> Estimate | None:
+    return estimate(values, measure.statistic) if values else None
+
+
+def following(trials: Sequence[Progress], measure: SweepMeasure, seed: int) -> str | None:
+    """The trial that is run next: of those with the fewest runs, the first in this round's order."""
+    waiting = [trial for trial in trials if need(trial, measure).runs > 0]
+    if not waiting:
+        return None
+    return min(waiting, key=lambda trial: (trial.made, rank(seed, trial.made, trial.key))).key
+
+
+def rank(seed: int, turn: int, key: str) -> str:
+    """A place in a shuffled order that does not depend on who else is in it."""
+    return hashlib.sha256(f"{seed}/{turn}/{key}".encode()).hexdigest()
+
+
+def expected_seconds(trial: Progress, everybody: Sequence[Progress]) -> float:
+    """Of its next run: as its own ones before, else as those of the others, else a guess."""
+    if trial.seconds:
+        return median(trial.seconds)
+    known = [median(each.seconds) for each in everybody if each.seconds]
+    return median(known) if known else GUESS
+
+
+def remaining_seconds(trials: Sequence[Progress], measure: SweepMeasure) -> float:
+    return sum(need(trial, measure).runs * expected_seconds(trial, trials) for trial in trials)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What fits into a budget."""
+
+    runs: int
+    """That fit."""
+    wanted: int
+    left_out: tuple[str, ...]
+    """Trials that get no run at all."""
+    cut: tuple[str, ...]
+    """Trials that get fewer runs than asked."""
+
+
+def fit(trials: Sequence[Progress], measure: SweepMeasure, budget: float, seed: int) -> Fit:
+    """Runs in the order in which they would be made, for as long as the budget lasts."""
+    made = {trial.key: trial.made for trial in trials}
+    left = {trial.key: need(trial, measure).runs for trial in trials}
+    by_key = {trial.key: trial for trial in trials}
+    wanted, done, spent = sum(left.values()), 0, 0.0
+    while any(left.values()):
+        key = min((key for key in left if left[key]), key=lambda each: (made[each], rank(seed, made[each], each)))
+        spent += expected_seconds(by_key[key], trials)
+        if spent > budget:
+            break
+        made[key] += 1
+        left[key] -= 1
+        done += 1
+    cut = [key for key, number in left.items() if number]
+    return Fit(done, wanted, tuple(key for key in cut if not made[key]), tuple(key for key in cut if made[key]))

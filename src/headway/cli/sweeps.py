@@ -1,0 +1,422 @@
+"""Commands for sweeps: bench, sweeps, compare."""
+
+from __future__ import annotations
+
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headway.cli.output import is_terminal, number, print_json, print_table
+from headway.cli.training import Root, root_of
+from headway.errors import INTERRUPTED_EXIT_CODE, RunFailed, SpecError
+
+if TYPE_CHECKING:
+    from headway.bench.folder import SweepFolder, Trial
+    from headway.bench.plan import Plan
+    from headway.metrics.estimate import Estimate
+    from headway.spec.sweep import LoadedSweep
+
+
+class TableFormat(StrEnum):
+    text = "text"
+    json = "json"
+    csv = "csv"
+
+
+TableOutput = Annotated[TableFormat, typer.Option("--output", "-o", help="text for people, json or csv for programs.")]
+SweepName = Annotated[
+    str, typer.Argument(help="A sweep's name, its beginning, its path, or `last`.", show_default=False)
+]
+sweeps_app = typer.Typer(help="List sweeps, and show what came out of them.", invoke_without_command=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(bench)
+    app.add_typer(sweeps_app, name="sweeps")
+    app.command()(compare)
+
+
+# --- bench ----------------------------------------------------------------------------------------------------------
+def bench(
+    sweep: Annotated[
+        Path | None, typer.Argument(help="The sweep: a YAML file, see examples/.", show_default=False)
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Settings to change: of the sweep (measure.repeats=3) or of its job (workload.batch_size=50).",
+            show_default=False,
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="How long it may take, such as 30m or 2h.", show_default=False)
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="The original method instead of its local form.")] = False,
+    parallel: Annotated[int, typer.Option(min=1, help="Trials at once, where each gets nodes of its own.")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show every trial, and start nothing.")] = False,
+    resume: Annotated[
+        str | None,
+        typer.Option(help="Go on with a sweep that was interrupted: its name, or `last`.", show_default=False),
+    ] = None,
+    runs: Root = None,
+    output: TableOutput = TableFormat.text,
+) -> None:
+    """Try a job with many settings, each several times, and say how sure the results are.
+
+    Example: headway bench examples/demo-sweep.yaml --budget 10m measure.repeats=3
+
+    Trials run in shuffled order and take turns; each is repeated until its interval is narrow enough. Ctrl-C stops in
+    order; `headway bench --resume last` goes on. More: docs/sweeps.md
+    """
+    from headway.bench.conduct import check_parallel, check_same_machine, conduct, fits, prepare
+    from headway.bench.folder import SweepFolder
+    from headway.bench.plan import make_plan
+    from headway.launch.prepare import num_cores
+    from headway.spec.sweep import load_sweep
+    from headway.units import format_seconds
+
+    seconds = _budget(budget)
+    show = Show(sys.stdout if output is TableFormat.text else sys.stderr)
+    if resume is not None:
+        if sweep is not None or full:
+            raise SpecError("--resume goes on with a sweep as it was asked: give no file, no override and no --full")
+        folder = SweepFolder.find(root_of(runs), resume)
+        check_same_machine(folder)
+    else:
+        if sweep is None:
+            raise SpecError("which sweep? For example: headway bench examples/demo-sweep.yaml")
+        loaded = load_sweep(sweep, overrides or [], full)
+        check_parallel(loaded, parallel)
+        if dry_run:
+            show_plan(loaded, make_plan(loaded, num_cores()), output)
+            return
+        folder = prepare(loaded, root_of(runs))
+    show.begin(folder)
+    if seconds is not None:
+        fitting = fits(folder, seconds)
+        if fitting.runs < fitting.wanted:
+            show.line(
+                f"budget {format_seconds(seconds)}: about {fitting.runs} of {fitting.wanted} runs will fit; trials "
+                f"take turns, so what is left out are last repeats first"
+            )
+    end = conduct(folder, show, seconds)
+    show.finish()
+    show_sweep(folder, output)
+    if end == "interrupted":
+        print(f"\ninterrupted; go on with: headway bench --resume {folder.name}", file=sys.stderr)
+        sys.exit(INTERRUPTED_EXIT_CODE)
+    trials = folder.trials()
+    if all(trial.state in ("failed", "left_out") for trial in trials):
+        raise RunFailed(f"{folder.name}: no trial succeeded")
+
+
+def _budget(text: str | None) -> float | None:
+    from headway.units import seconds
+
+    if text is None:
+        return None
+    try:
+        value = seconds(text)
+    except ValueError as error:
+        raise SpecError(f"--budget {text!r}: {error}") from None
+    if value <= 0:
+        raise SpecError(f"--budget {text!r}: it is more than nothing")
+    return value
+
+
+def show_plan(loaded: LoadedSweep, plan: Plan, output: TableFormat) -> None:
+    """What --dry-run prints."""
+    searched = [each for group in plan.groups for each in (*group.candidates, *group.finals[:1])]
+    if output is not TableFormat.text:
+        print_json(
+            {
+                "sweep": loaded.sweep.name,
+                "trials": [trial.as_file() for trial in plan.trials],
+                "searches": [{"key": group.key, "path": group.path} for group in plan.groups],
+                "candidates": [trial.as_file() for trial in searched],
+            }
+        )
+        return
+    measure = loaded.sweep.measure
+    what = "to the job's own end" if measure.steps is None else f"{measure.steps} measured steps of each task"
+    print(f"{loaded.sweep.name}: {len(plan.trials)} trials, {measure.repeats} runs of each, {what}")
+    print_table(
+        ["trial", "tasks", "vCPUs", "data", "for", "left out because"],
+        [
+            [
+                trial.key,
+                trial.tasks,
+                number(trial.vcpus),
+                trial.data,
+                trial.purpose.replace("_", " "),
+                trial.left_out or "",
+            ]
+            for trial in plan.trials
+        ],
+        right=["tasks", "vCPUs"],
+    )
+    for group in plan.groups:
+        values = ", ".join(str(each.value) for each in group.candidates)
+        then = ", then the best on real data" if group.finals else ""
+        print(f"search {group.key}: the best {group.path} of {values} on synthetic data{then}")
+
+
+class Show:
+    """A line for each run, and what runs now."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        self.began = time.monotonic()
+        self._is_drawn = False
+        self._number = 0
+
+    def begin(self, folder: SweepFolder) -> None:
+        self.figure = folder.spec.measure.figure
+        self.repeats = folder.spec.measure.repeats
+        self.line(f"{folder.name}")
+
+    def finish(self) -> None:
+        self._clear()
+
+    def line(self, text: str) -> None:
+        self._clear()
+        print(text, file=self.stream, flush=True)
+
+    def running(self, trial: Trial, number: int, total: int, repeat: int, left: float) -> None:
+        from headway.units import format_seconds
+
+        self._where = f"trial {number} of {total}"
+        if self.stream is sys.stdout and is_terminal():
+            text = f"{self._where}: {trial.name}, run {repeat + 1} ... about {format_seconds(left)} left"
+            print(text[:110], end="\r", file=self.stream, flush=True)
+            self._is_drawn = True
+
+    def ended(self, trial: Trial, event: dict[str, Any], found: Estimate | None, left: float) -> None:
+        from headway.units import format_seconds
+
+        made = len(trial.runs)
+        run = f"run {made}" + (
+            f" of {self.repeats}" if made <= self.repeats else f", {made - self.repeats} more than asked"
+        )
+        if event["state"] == "failed":
+            what = f"failed: {event['reason']}"
+        else:
+            what = f"{number(event['value'], 4)} {unit(self.figure)}"
+            if found is not None and found.num > 1:
+                what += f"   so far {interval_text(found)}"
+            what += "".join(f"   {mark}: {why}" for mark, why in event.get("why", {}).items())
+        rest = f"   (about {format_seconds(left)} left)" if left else ""
+        clock = f"[{time.monotonic() - self.began:6.0f} s]"
+        self.line(f"{clock} {self._where}, {run}: {trial.name}: {what}{rest}")
+
+    def chosen(self, event: dict[str, Any]) -> None:
+        self.line(f"{'':10} {choice_text(event)}")
+
+    def _clear(self) -> None:
+        if self._is_drawn:
+            print(" " * 110, end="\r", file=self.stream)
+            self._is_drawn = False
+
+
+def unit(figure: str) -> str:
+    return figure.replace("_per_s", "/s").replace("_", " ")
+
+
+def interval_text(found: Estimate) -> str:
+    """`1,234 +/- 1.2 %`, and what it is."""
+    import math
+
+    if found.how == "mean" and found.error is not None:
+        return f"{number(found.value, 4)} +/- {number(found.error)} (mean, standard error)"
+    wide = f"+/- {found.half_width:.1%}" if math.isfinite(found.half_width) else "(one run)"
+    return f"{number(found.value, 4)} {wide}"
+
+
+def choice_text(event: dict[str, Any]) -> str:
+    """What a search came to, what it saved, and what it may have lost."""
+    if event["value"] is None:
+        return f"{event['group']}: no {event['path']} could be tried"
+    tried, skipped = len(event["tried"]), len(event["skipped"])
+    text = f"{event['group']}: best {event['path']} is {event['value']} ({tried} of {tried + skipped} tried"
+    if skipped:
+        text += f", {skipped} saved: {', '.join(map(str, event['skipped']))}, if {event['assumes']}"
+    text += ")"
+    if event["rivals"]:
+        rivals = ", ".join(map(str, event["rivals"]))
+        text += f"; {rivals} may be as good: at most {event['may_lose']:.1%} is lost"
+    return text
+
+
+# --- sweeps ---------------------------------------------------------------------------------------------------------
+@sweeps_app.callback()
+def sweeps(context: typer.Context, root: Root = None, output: TableOutput = TableFormat.text) -> None:
+    """Every sweep, oldest first."""
+    if context.invoked_subcommand is not None:
+        return
+    from headway.bench.folder import SweepFolder
+    from headway.errors import HeadwayError
+
+    found = []
+    for folder in SweepFolder.all(root_of(root)):
+        try:
+            trials = folder.trials()
+            found.append(
+                {
+                    "sweep": folder.name,
+                    "state": folder.state,
+                    "trials": len(trials),
+                    "done": sum(trial.state == "done" for trial in trials),
+                    "failed": sum(trial.state == "failed" for trial in trials),
+                    "left_out": sum(trial.state == "left_out" for trial in trials),
+                    "runs": sum(len(trial.runs) for trial in trials),
+                    "created": folder.created,
+                    "path": str(folder.path),
+                }
+            )
+        except HeadwayError as error:  # one damaged sweep must not hide the others
+            print(f"headway: {error}", file=sys.stderr)
+    if output is TableFormat.json:
+        print_json(found)
+    elif output is TableFormat.csv:
+        print_csv(found)
+    elif not found:
+        print(f"no sweeps in {root_of(root) / 'sweeps'} yet; try: headway bench examples/demo-sweep.yaml")
+    else:
+        columns = ["sweep", "state", "trials", "done", "failed", "left_out", "runs"]
+        print_table([name.replace("_", " ") for name in columns], [[each[name] for name in columns] for each in found])
+
+
+@sweeps_app.command()
+def show(
+    sweep: SweepName,
+    figure: Annotated[
+        str | None,
+        typer.Option(help="Another figure of the runs, such as steps_per_s, accuracy or seconds.", show_default=False),
+    ] = None,
+    runs: Root = None,
+    output: TableOutput = TableFormat.text,
+) -> None:
+    """A sweep's table: medians with intervals, how often, what is doubtful, what is missing or left out."""
+    from headway.bench.folder import SweepFolder
+
+    show_sweep(SweepFolder.find(root_of(runs), sweep), output, figure)
+
+
+def show_sweep(folder: SweepFolder, output: TableFormat, figure: str | None = None) -> None:
+    from headway.bench.table import doubts, rows
+
+    found = rows(folder, figure)
+    if output is TableFormat.json:
+        facts = {"sweep": folder.name, "state": folder.state, "path": str(folder.path)}
+        print_json({**facts, "trials": found, "chosen": folder.choices})
+        return
+    if output is TableFormat.csv:
+        print_csv(found)
+        return
+    measure = folder.spec.measure
+    what = unit(figure or measure.figure)
+    done = sum(entry["state"] == "done" for entry in found)
+    print(f"\n{folder.name}: {folder.state}, {done} of {len(found)} trials done\n")
+    print_table(
+        ["trial", "tasks", "data", what, "interval", "MAD", "runs", "missing", "doubts"],
+        [
+            [
+                entry["name"] + (" (baseline)" if entry["is_baseline"] else ""),
+                entry["tasks"],
+                entry["data"],
+                number(entry["value"], 4),
+                _interval(entry),
+                number(entry["mad"]),
+                f"{entry['counted']} of {entry['runs']}" if entry["counted"] != entry["runs"] else entry["runs"],
+                entry["missing"] or "",
+                doubts(entry),
+            ]
+            for entry in found
+            if entry["state"] not in ("left_out", "failed")
+        ],
+        right=["tasks", what, "MAD", "runs", "missing"],
+    )
+    print(
+        f"\n{what}: {_statistic_in_words(measure.statistic)}; missing: runs until that is {measure.interval:.0%} wide"
+    )
+    for entry in found:
+        if entry["state"] == "failed":
+            print(f"failed     {entry['name']}: {entry['reason']}")
+    for entry in found:
+        if entry["reason"] and entry["state"] != "failed":
+            print(f"left out   {entry['name']}: {entry['reason']}")
+        elif entry["state"] == "done" and not entry["missing"] and "would be needed" in (entry["lacks"] or ""):
+            print(f"too wide   {entry['name']}: {entry['lacks']}")
+    for event in folder.choices:
+        print(f"search     {choice_text(event)}")
+    print(f"runs       {folder.runs}")
+
+
+def _statistic_in_words(statistic: str) -> str:
+    return {
+        "median": "median of the runs, with a 95 % bootstrap interval",
+        "mean": "mean of the runs, with a 95 % interval of its standard error",
+        "mlperf": "mean without the best and the worst run, with a 95 % interval",
+    }[statistic]
+
+
+def _interval(entry: dict[str, Any]) -> str:
+    if entry["low"] is None or entry["counted"] < 2:
+        return "-"
+    return f"{number(entry['low'], 4)} to {number(entry['high'], 4)} ({entry['half_width'] or 0:.1%})"
+
+
+def print_csv(found: list[dict[str, Any]]) -> None:
+    import csv
+    import json
+
+    if not found:
+        return
+    writer = csv.DictWriter(sys.stdout, list(found[0]), lineterminator="\n")
+    writer.writeheader()
+    for entry in found:
+        writer.writerow(
+            {key: json.dumps(value) if isinstance(value, (dict, list)) else value for key, value in entry.items()}
+        )
+
+
+# --- compare --------------------------------------------------------------------------------------------------------
+def compare(
+    a: Annotated[str, typer.Argument(help="A sweep or a run: name, beginning, or path.", show_default=False)],
+    b: Annotated[str, typer.Argument(help="Another one.", show_default=False)],
+    across: Annotated[
+        list[str] | None,
+        typer.Option(help="What may differ: a setting such as workload.model, or `machine`.", show_default=False),
+    ] = None,
+    figure: Annotated[str, typer.Option(help="Which figure of the runs.")] = "examples_per_s",
+    runs: Root = None,
+    output: TableOutput = TableFormat.text,
+) -> None:
+    """How much more or less B does than A, with an interval; refused where they are not alike.
+
+    Example: headway compare mnist-20261101 mnist-20261116
+
+    Sweeps are compared trial by trial. A commit may differ: that is what one compares. Anything else (model, batch
+    size, machine, versions) must be the same, or be named with --across.
+    """
+    from headway.bench.compare import compare_all, open_side
+
+    root = root_of(runs)
+    found = compare_all(open_side(root, a), open_side(root, b), tuple(across or ()), figure)
+    if output is TableFormat.json:
+        print_json(found.as_value())
+        return
+    if output is TableFormat.csv:
+        print_csv([each.as_value() for each in found.effects])
+        return
+    for line in found.lines():
+        print(line)
+    print_table(
+        ["trial", f"A {unit(figure)}", f"B {unit(figure)}", "B against A"],
+        [[each.name, number(each.a, 4), number(each.b, 4), each.in_words] for each in found.effects],
+        right=[f"A {unit(figure)}", f"B {unit(figure)}"],
+    )
