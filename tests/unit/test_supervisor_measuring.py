@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from supervising import CHIEF, PS0, WORKER, World
 
 from headway.errors import SpecError
 from headway.launch.messages import TellTask
 from headway.spec import Task
 from headway.spec.load import parse_job
-from tests.unit.supervising import CHIEF, PS0, WORKER, World
 
 MEASURE = {"warmup": 5, "steps": 20, "seconds": 1.0, "most_warmup": 40}
 

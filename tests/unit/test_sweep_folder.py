@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_record import row, write_rows
 
 from headway.bench.compare import compare_all, open_side
 from headway.bench.conduct import check_parallel, check_same_machine, plan_of, prepare
@@ -21,7 +22,6 @@ from headway.record.seal import seal
 from headway.spec import Task
 from headway.spec.load import parse_job
 from headway.spec.sweep import load_sweep
-from tests.unit.test_record import row, write_rows
 
 CHIEF = Task("chief", 0)
 
