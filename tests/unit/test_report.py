@@ -113,6 +113,13 @@ def test_the_peak_of_one_sample_is_on_the_time_line_however_thin_that_is(made: P
     assert where == pytest.approx(PEAK_AT, abs=0.06)
 
 
+def test_a_steady_pace_is_a_straight_line_however_steps_fall_into_buckets(of_made: Page) -> None:
+    run = next(run for run in of_made["runs"] if run["name"].startswith("two"))
+    (pace,) = [one for one in run["timeline"]["series"] if one["what"] == "examples_per_s"]
+    values = [one for one in unpacked(pace) if one is not None][2:-2]
+    assert values == pytest.approx([run["figures"]["examples_per_s"]] * len(values), rel=0.12)
+
+
 def test_time_lines_are_coarser_in_reports_over_many_nodes() -> None:
     assert num_buckets(1) > num_buckets(1000) > 60 / 2
     assert num_buckets(1000) * 2 * 7 * 1000 < 4e6
