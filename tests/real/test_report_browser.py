@@ -195,7 +195,7 @@ def test_texts_of_a_run_folder_stay_texts(opened: Browser) -> None:
 def test_nothing_is_wider_than_a_narrow_window(opened: Browser) -> None:
     opened.size(420)
     assert opened.ask(ALL_DRAWN)
-    assert opened.ask("document.documentElement.scrollWidth") <= 420
+    opened.wait_for("document.documentElement.scrollWidth <= 420")
 
 
 def test_on_paper_it_has_every_chart_in_black_on_white(opened: Browser, tmp_path: Path) -> None:
