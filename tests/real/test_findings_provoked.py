@@ -15,7 +15,7 @@ from headway.record.run import load
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "findings"))
 
-from conditions import cell  # noqa: E402
+from conditions import cell
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 

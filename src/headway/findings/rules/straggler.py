@@ -54,8 +54,8 @@ RULE = Rule(
     means="A slow task holds everybody up in a synchronous strategy; in an asynchronous one its gradients are stale "
     "and its machine gives less than it costs.",
     threshold=f"Its steps take {SLOWER} times as long as the others' in the median (ps-sync: it comes last in most "
-    "updates, and the update waits that long; allreduce: it computes while the others' CPUs idle). If half of the "
-    "tasks or more are slow, they are of two kinds and nobody is a straggler.",
+    "updates, and the update waits that long; allreduce: it computes while the others' CPUs idle). If more than "
+    "half of the tasks are slow, they are of two kinds and nobody is a straggler.",
     advice="Give it a machine like the others', or a smaller batch (cluster.ROLE.batch_size); with ps-sync do not wait "
     "for it (strategy.aggregate one below the number of tasks).",
     needs="Two or more training tasks; for all-reduce their nodes' CPUs.",
