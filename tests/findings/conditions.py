@@ -123,7 +123,7 @@ def changed(base: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 def photographs(**more: Any) -> dict[str, Any]:
     data = {"name": "image_folder", "path": "{photos}", "image_size": [32, 32]}
-    return job(SOFTMAX, batch=more.pop("batch", 8), workload={"dataset": data}, **more)
+    return job(SOFTMAX, batch=more.pop("batch", 4), workload={"dataset": data}, measure={"warmup": 2}, **more)
 
 
 OUT: dict[str, Any] = {"kept_out": True}
@@ -132,8 +132,8 @@ CELLS = (
     # --- the server
     Cell("server_network", "a", "CNN, 2 tasks, server at 250 Mbit/s",
          job(batch=25, ps={"rate": "250Mbit"}, seconds=24, measure={"warmup": 2})),
-    Cell("server_network", "b", "wide autoencoder, 3 tasks, server at 60 Mbit/s",
-         job(WIDE, "PS-W-W-W", ps={"rate": "60Mbit"}, worker={"cpus": 0.35}, seconds=20)),
+    Cell("server_network", "b", "wide autoencoder, 3 tasks, server at 200 Mbit/s",
+         job(WIDE, "PS-W-W-W", ps={"rate": "200Mbit"}, worker={"cpus": 0.35}, seconds=18, measure={"warmup": 2})),
     Cell("server_network", "c", "CNN, ps-sync, 2 tasks, server at 300 Mbit/s",
          job(strategy="ps-sync", batch=25, ps={"rate": "300Mbit"}, seconds=20, measure={"warmup": 2}), **OUT),
     Cell("server_cpu", "a", "softmax, 3 tasks, server with 0.12 CPUs",
@@ -152,11 +152,11 @@ CELLS = (
              ps={"cpus": 0.2}), **OUT),
     # --- training tasks
     Cell("chief_undersized", "a", "CNN, ps-async, chief with 0.15 CPUs beside a worker with 0.5",
-         job(layout="M-PS-W", chief={"cpus": 0.15}, worker={"cpus": 0.5}, batch=50)),
+         job(layout="M-PS-W", chief={"cpus": 0.15}, worker={"cpus": 0.5}, batch=120)),
     Cell("chief_undersized", "b", "ResNet, ps-async, chief with 0.2 CPUs beside two workers with 0.4",
          job(RESNET, "M-PS-W-W", chief={"cpus": 0.2}, batch=20)),
     Cell("chief_undersized", "c", "CNN, ps-sync, chief with 0.2 CPUs beside a worker with 0.5",
-         job(strategy="ps-sync", layout="M-PS-W", chief={"cpus": 0.2}, worker={"cpus": 0.5}, batch=50), **OUT),
+         job(strategy="ps-sync", layout="M-PS-W", chief={"cpus": 0.2}, worker={"cpus": 0.5}, batch=120), **OUT),
     Cell("straggler", "a", "CNN, ps-async, worker with 0.2 CPUs beside a chief with 0.5",
          job(layout="M-PS-W", chief={"cpus": 0.5}, worker={"cpus": 0.2}, batch=50)),
     Cell("straggler", "b", "ResNet, ps-sync, worker with 0.2 CPUs beside a chief with 0.5",
@@ -180,25 +180,25 @@ CELLS = (
          changed(single(TRANSFORMER, 50, 0.5), cluster__chief={"count": 1, "threads": {"intra_op": 6}}), **OUT),
     # --- input
     Cell("input_bound", "a", "large photographs to decode, 2 tasks", photographs(), photos=True),
-    Cell("input_bound", "b", "large photographs, single, batches of 16",
-         photographs(layout="W", strategy="single", batch=16, worker={"cpus": 0.5}), photos=True),
-    Cell("input_bound", "c", "large photographs, allreduce, batches of 4",
-         photographs(layout="W-W", strategy="allreduce", batch=4), photos=True, **OUT),
-    Cell("storage", "a", "large photographs from a disk of 2 MB/s",
-         photographs(worker={"disk": {"read": "2MB/s"}, "cpus": 0.5}), photos=True, trouble=True),
-    Cell("storage", "b", "large photographs from a disk of 4 MB/s, single",
-         photographs(layout="W", strategy="single", worker={"disk": {"read": "4MB/s"}, "cpus": 0.8}), photos=True,
+    Cell("input_bound", "b", "large photographs, single, batches of 6",
+         photographs(layout="W", strategy="single", batch=6, worker={"cpus": 0.5}), photos=True),
+    Cell("input_bound", "c", "large photographs, allreduce, batches of 2",
+         photographs(layout="W-W", strategy="allreduce", batch=2), photos=True, **OUT),
+    Cell("storage", "a", "large photographs from a disk of 10 MB/s",
+         photographs(worker={"disk": {"read": "10MB/s"}, "cpus": 0.5}), photos=True, trouble=True),
+    Cell("storage", "b", "large photographs from a disk of 15 MB/s, single",
+         photographs(layout="W", strategy="single", worker={"disk": {"read": "15MB/s"}, "cpus": 0.8}), photos=True,
          trouble=True),
-    Cell("storage", "c", "large photographs from a disk of 100 MB/s: storage is not the cause",
-         photographs(worker={"disk": {"read": "100MB/s"}}), photos=True, trouble=False, **OUT),
+    Cell("storage", "c", "large photographs from a disk of 200 MB/s: storage is not the cause",
+         photographs(worker={"disk": {"read": "200MB/s"}}), photos=True, trouble=False, **OUT),
     # --- the network as a whole
     Cell("fabric", "a", "CNN, 2 tasks, a fabric of 400 Mbit/s",
          job(batch=25, site={"fabric": "400Mbit"}, seconds=20, measure={"warmup": 2})),
     Cell("fabric", "b", "wide autoencoder, allreduce, 3 tasks, a fabric of 100 Mbit/s",
          job(WIDE, "W-W-W", "allreduce", site={"fabric": "100Mbit"}, worker={"cpus": 0.4})),
     Cell("fabric", "c", "CNN, PW-PW, a fabric of 250 Mbit/s",
-         job(layout="PW-PW", batch=25, worker={"cpus": 0.6}, site={"fabric": "250Mbit"}, seconds=20, measure={"warmup": 2}),
-         **OUT),
+         job(layout="PW-PW", batch=25, worker={"cpus": 0.6}, site={"fabric": "250Mbit"}, seconds=20,
+             measure={"warmup": 2}), **OUT),
     Cell("loopback", "a", "CNN, PW-W, 0.5 CPUs", job(layout="PW-W", worker={"cpus": 0.5}, batch=15)),
     Cell("loopback", "b", "wide autoencoder, PW-W, 0.4 CPUs", job(WIDE, "PW-W", worker={"cpus": 0.4}, batch=50)),
     Cell("loopback", "c", "transformer, PW-W, 0.4 CPUs",
@@ -263,7 +263,8 @@ CELLS = (
     Cell("servers_beside", "c", "CNN, ps-sync, PS-W-W-W at 700 Mbit/s",
          job(strategy="ps-sync", layout="PS-W-W-W", batch=25, ps={"rate": "700Mbit"}), trouble=False, **OUT),
     Cell("server_count", "a1", "CNN with two servers at 250 Mbit/s",
-         job(layout="PS-PS-W-W", batch=25, ps={"rate": "250Mbit", "cpus": 0.25}, seconds=24, measure={"warmup": 2}), part=True),
+         job(layout="PS-PS-W-W", batch=25, ps={"rate": "250Mbit", "cpus": 0.25}, seconds=24,
+             measure={"warmup": 2}), part=True),
     Cell("server_count", "a", "too few: CNN with 1 and 2 servers at 250 Mbit/s",
          trials=("server_network-a", "server_count-a1"), settings="cluster.ps", trouble=True),
     Cell("server_count", "b1", "CNN with two servers at 1 Gbit/s", job(layout="PS-PS-W-W"), part=True),

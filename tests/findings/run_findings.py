@@ -48,7 +48,7 @@ from headway.record.seal import result  # noqa: E402
 RESULTS = HERE.parents[1] / "benchmarks" / "results" / "findings.jsonl"
 PAGE = HERE.parents[1] / "docs" / "findings.md"
 LIMIT = 240.0  # seconds for one run
-NUM_PHOTOS, PHOTO_SIDE = 360, 320
+NUM_PHOTOS, PHOTO_SIDE = 160, 800
 
 
 # --- one run -------------------------------------------------------------------------------------------------
@@ -191,7 +191,8 @@ class Matrix:
         self._take(json.loads(json.dumps(row)))
 
     def run(self, cells: list[Cell]) -> None:
-        self._write({"machine": _machine()})
+        if _machine() != self.machine:
+            self._write({"machine": _machine()})
         for number, cell in enumerate(cells, start=1):
             if cell.trials:
                 continue
@@ -201,7 +202,6 @@ class Matrix:
             print(f"{number}/{len(cells)} {cell.name}: {cell.what} ...", end=" ", flush=True)
             run, broke = run_cell(cell, self.runs)
             self.ask(cell, run, broke, load, time.monotonic() - began)
-        self.ask_sweeps(cells)
 
     def ask(self, cell: Cell, run: Run | None, broke: str | None, load: float, seconds: float) -> None:
         found = [dataclasses.asdict(one) for one in findings(run)] if run is not None else []
@@ -246,10 +246,13 @@ def _machine() -> dict[str, Any]:
 
 
 def rounds(cells: list[Cell]) -> list[Cell]:
-    """The first variant of everything, then the second ...: a matrix that is broken off has seen every condition."""
-    return sorted(
-        cells, key=lambda cell: int(cell.variant) // 4 if cell.variant.isdigit() else ord(cell.variant[0]) - 97
-    )
+    """What is to be run: the first variant of everything, then the second ..., so that a matrix that is broken off has
+    seen every condition."""
+
+    def number(cell: Cell) -> int:
+        return int(cell.variant) // 4 if cell.variant.isdigit() else ord(cell.variant[0]) - ord("a")
+
+    return sorted((cell for cell in cells if cell.job), key=number)
 
 
 def main() -> int:
@@ -258,6 +261,7 @@ def main() -> int:
     add("--cell", action="append", default=[], metavar="NAME", help="a cell or a condition; repeatable")
     for name in ("list", "anew", "again", "report"):
         add(f"--{name}", action="store_true")
+    add("--most", type=int, metavar="N", help="run at most this many cells")
     add("--runs", type=Path, default=default_root() / "findings", help="where run folders go [%(default)s]")
     asked = parser.parse_args()
     matrix = Matrix(asked.runs.absolute())
@@ -278,7 +282,9 @@ def main() -> int:
         if asked.anew:
             RESULTS.unlink(missing_ok=True)
             matrix = Matrix(asked.runs.absolute())
-        matrix.run(rounds([cell for cell in cells if asked.cell or cell.name not in matrix.known]))
+        unknown = [cell for cell in cells if asked.cell or cell.name not in matrix.known]
+        matrix.run(rounds(unknown)[: asked.most])
+        matrix.ask_sweeps([cell for cell in cells if cell.trials])
     PAGE.write_text(page(matrix.known, matrix.machine), encoding="utf-8")
     bad = [cell.name for cell in cells if cell.name not in matrix.known or problems_of(cell, matrix.known[cell.name])]
     print(f"{len(cells) - len(bad)} of {len(cells)} cells as expected" + (f"; not: {', '.join(bad)}" if bad else ""))

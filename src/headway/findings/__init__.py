@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headway.findings.base import Certainty, Evidence, Finding, Rule
 
 if TYPE_CHECKING:
+    from headway.bench.folder import SweepFolder
     from headway.record.run import Run
 
 __all__ = ["Certainty", "Evidence", "Finding", "Rule", "findings", "of_sweep", "rules"]
@@ -34,8 +35,8 @@ def findings(run: Run, figures: dict[str, Any] | None = None) -> list[Finding]:
     return of_facts(read(run, figures))
 
 
-def of_sweep(sweep: Any) -> list[Finding]:
-    """What the trials of a sweep (bench.folder.SweepFolder) say together. Those of single runs are `findings`."""
+def of_sweep(sweep: SweepFolder) -> list[Finding]:
+    """What the trials of a sweep say together. Those of single runs are `findings`."""
     from headway.findings.apply import of_trials
     from headway.findings.sweeps import read_sweep
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isnan
 from typing import TYPE_CHECKING
 
 from headway.findings.base import Finding, Rule
@@ -17,7 +18,7 @@ ORDER = {"certain": 0, "likely": 1, "possible": 2}
 
 def of_facts(facts: Facts) -> list[Finding]:
     found = [
-        replace(finding, run=facts.run)
+        replace(finding, run=facts.run, evidence=tuple(one for one in finding.evidence if not isnan(one.value)))
         for rule in RULES
         if rule.look is not None and has_enough(facts, rule)
         for finding in rule.look(facts)

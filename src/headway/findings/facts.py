@@ -68,6 +68,12 @@ class Node:
         return self.share(self.cpu_share >= FULL)
 
     @property
+    def is_short_of_cpu(self) -> bool:
+        """Its CPUs are used up most of the time; or it wants half as much again and does not get it: between bursts it
+        waits for others, and then for its quota."""
+        return self.cpus is not None and (self.cpu_full >= 0.6 or self.mean("throttled") >= 0.5 * self.cpus)
+
+    @property
     def link_full(self) -> float:
         """The share of time in which its network was used up, in at least one direction."""
         if not self.rate:

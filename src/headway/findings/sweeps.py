@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headway.bench.folder import SweepFolder, Trial
 
 
 @dataclass(frozen=True)
@@ -57,12 +60,12 @@ class SweepFacts:
         return list(found.values())
 
 
-def read_sweep(sweep: Any) -> SweepFacts:
-    """From bench.folder.SweepFolder. Runs that do not count (a loaded machine) are left out."""
+def read_sweep(sweep: SweepFolder) -> SweepFacts:
+    """Runs that do not count (a loaded machine) are left out."""
     return SweepFacts(sweep.name, tuple(_trial(trial) for trial in sweep.trials()))
 
 
-def _trial(trial: Any) -> TrialFacts:
+def _trial(trial: Trial) -> TrialFacts:
     figures = [run.figures for run in trial.runs if run.counts and run.figures]
     one = figures[0] if figures else {}
     accuracies = [each["accuracy"] for each in figures if each.get("accuracy") is not None]
@@ -74,7 +77,7 @@ def _trial(trial: Any) -> TrialFacts:
         if (node.get("asked") or {}).get("cpus") and any(not task.startswith("ps/") for task in node.get("tasks", ()))
     ]
     return TrialFacts(
-        name=getattr(trial, "name", trial.key),
+        name=trial.name,
         settings=trial.settings,
         strategy=one.get("strategy", "single"),
         tasks=trial.tasks,

@@ -19,7 +19,8 @@ STEAL = 0.05  # of the cores
 
 def taken(facts: Facts) -> tuple[Array, Array, Array] | None:
     """(seconds, CPUs of all processes, CPUs of other processes than the run's), for each sample; None: not recorded."""
-    nodes = [node for node in facts.nodes if len(node.t) > 1 and np.any(~np.isnan(node.get("machine_cpus")))]
+    whole = "cpus" if facts.site == "local" else "machine_cpus"  # a local node is the machine, in old records, too
+    nodes = [node for node in facts.nodes if len(node.t) > 1 and np.any(~np.isnan(node.get(whole)))]
     if not nodes:
         return None
     first = max(nodes, key=lambda node: len(node.t))
@@ -31,7 +32,7 @@ def taken(facts: Facts) -> tuple[Array, Array, Array] | None:
     else:
         for node in nodes:
             ours += np.interp(first.t, node.t, np.nan_to_num(node.get("cpus")))
-    machine = first.get("machine_cpus")
+    machine = first.get(whole)
     return first.get("seconds"), machine, np.maximum(machine - ours, 0)
 
 

@@ -10,7 +10,6 @@ from headway.findings.lagging import Lag, lag
 from headway.findings.words import cpus, percent
 
 SLOWER = 1.4
-CPU_FULL = 0.6
 LINK_FULL = 0.5
 
 
@@ -40,7 +39,7 @@ def _why(facts: Facts, task: Task, node: Node | None) -> str:
     others = [other for one in facts.training if one is not task and (other := facts.node_of(one)) and other != node]
     if node.rate and node.link_full >= LINK_FULL:
         return f"The network of {node.name} was full {percent(node.link_full)} of the time."
-    if node.cpus and node.cpu_full >= CPU_FULL:
+    if node.cpus and node.is_short_of_cpu:
         most = max((other.cpus or 0.0 for other in others), default=0.0)
         beside = [name for name in node.tasks if name != task.name]
         shared = f", which it shares with {', '.join(beside)}" if beside else ""
@@ -55,8 +54,8 @@ RULE = Rule(
     means="A slow task holds everybody up in a synchronous strategy; in an asynchronous one its gradients are stale "
     "and its machine gives less than it costs.",
     threshold=f"Its steps take {SLOWER} times as long as the others' in the median (ps-sync: it comes last in most "
-    "updates, and the update waits that long; allreduce: it computes while the others' CPUs idle). If half of the "
-    "tasks or more are slow, they are of two kinds and nobody is a straggler.",
+    "updates, and the update waits that long; allreduce: it computes while the others' CPUs idle). If more than "
+    "half of the tasks are slow, they are of two kinds and nobody is a straggler.",
     advice="Give it a machine like the others', or a smaller batch (cluster.ROLE.batch_size); with ps-sync do not wait "
     "for it (strategy.aggregate one below the number of tasks).",
     needs="Two or more training tasks; for all-reduce their nodes' CPUs.",
