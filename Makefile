@@ -23,8 +23,10 @@ $(STAMP):
 	@$(BIN)/pip install -qq --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@rm -f $(VENV)/.installed-* && touch $@
 
-demo: setup      ## train the E1 CNN on MNIST: 1 parameter server, a chief and 1 worker
+demo: setup      ## train the E1 CNN on MNIST with 1 parameter server, a chief and 1 worker; then a small sweep and its report
 	@$(BIN)/headway run examples/mnist-async.yaml
+	@$(BIN)/headway bench examples/demo-sweep.yaml --budget 150s
+	@if $(BIN)/headway report --help >/dev/null 2>&1; then $(BIN)/headway report "$$($(BIN)/headway sweeps path last)" -o report.html; fi
 
 test: setup      ## unit, contract and real-process tests (under ten minutes on two cores)
 	@$(BIN)/python -m pytest
