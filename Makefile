@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 # The stamp's name holds what the environment depends on, so a changed lock or interpreter sets it up anew.
 STAMP  := $(VENV)/.installed-$(shell $(PYTHON) -c 'import hashlib,sys; print(hashlib.sha256(open("requirements/lock.txt","rb").read()+sys.version.encode()).hexdigest()[:16])' 2>/dev/null)
 
-.PHONY: help setup demo test test-system check format lock test-faults fault-matrix findings-matrix bench-overhead bench-accuracy bench-input bench-startup clean
+.PHONY: help setup demo test test-system check format lock test-faults fault-matrix findings-matrix bench-overhead bench-accuracy bench-input bench-startup evaluations clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: *.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -23,8 +23,10 @@ $(STAMP):
 	@$(BIN)/pip install -qq --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@rm -f $(VENV)/.installed-* && touch $@
 
-demo: setup      ## train the E1 CNN on MNIST: 1 parameter server, a chief and 1 worker
+demo: setup      ## train the E1 CNN on MNIST with 1 parameter server, a chief and 1 worker; then a small sweep and its report
 	@$(BIN)/headway run examples/mnist-async.yaml
+	@$(BIN)/headway bench examples/demo-sweep.yaml --budget 150s
+	@if $(BIN)/headway report --help >/dev/null 2>&1; then $(BIN)/headway report "$$($(BIN)/headway sweeps path last)" -o report.html; fi
 
 test: setup      ## unit, contract and real-process tests (under ten minutes on two cores)
 	@$(BIN)/python -m pytest
@@ -61,6 +63,9 @@ bench-input: setup  ## what real data costs beside made-up data (an hour; nothin
 
 bench-startup: setup  ## how long `headway --help` takes, repeated
 	@$(BIN)/python benchmarks/startup.py
+
+evaluations: setup  ## the evaluations' experiments (E1-E5) as sweeps; writes docs/evaluations.md (hours; as root)
+	@$(BIN)/python benchmarks/evaluations.py
 
 lock:            ## renew requirements/lock.txt from pyproject.toml (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra tensorflow --extra report --extra dev pyproject.toml -o requirements/lock.txt

@@ -13,11 +13,11 @@ from typing import Any
 
 import psutil
 import pytest
+from running import LIMIT, headway
 
 from headway.bench.folder import SweepFolder, samples
 from headway.record.folder import RunFolder
 from headway.record.run import Run
-from tests.real.running import LIMIT, headway
 
 pytestmark = [pytest.mark.real, pytest.mark.system]
 
