@@ -109,6 +109,9 @@ def findings(page: Page) -> str:
         parts.append(
             '<p class="none">No trouble was found: no rule saw a resource or a task that held these runs back.</p>'
         )
+    if not_read := [run for run in page["runs"] if run.get("findings_problem")]:
+        paths = [run["path"] for run in not_read]
+        parts.append(f'<p class="note">No rule could read the record of {links(paths, page)}.</p>')
     if good:
         inner = "".join(_finding(one, page) for one in good)
         parts.append(
