@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 # The stamp's name holds what the environment depends on, so a changed lock or interpreter sets it up anew.
 STAMP  := $(VENV)/.installed-$(shell $(PYTHON) -c 'import hashlib,sys; print(hashlib.sha256(open("requirements/lock.txt","rb").read()+sys.version.encode()).hexdigest()[:16])' 2>/dev/null)
 
-.PHONY: help setup demo test test-system check format lock test-faults fault-matrix findings-matrix bench-overhead bench-accuracy bench-input bench-startup evaluations clean
+.PHONY: help setup demo test test-system check format lock test-faults fault-matrix findings-matrix bench-overhead bench-accuracy bench-input bench-startup bench-report evaluations clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: *.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -63,6 +63,9 @@ bench-input: setup  ## what real data costs beside made-up data (an hour; nothin
 
 bench-startup: setup  ## how long `headway --help` takes, repeated
 	@$(BIN)/python benchmarks/startup.py
+
+bench-report: setup  ## how a report's seconds, memory and size grow with runs (minutes; nothing else may run)
+	@$(BIN)/python benchmarks/report.py
 
 evaluations: setup  ## the evaluations' experiments (E1-E5) as sweeps; writes docs/evaluations.md (hours; as root)
 	@$(BIN)/python benchmarks/evaluations.py

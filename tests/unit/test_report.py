@@ -173,6 +173,13 @@ def test_charts_have_an_ideal_line_and_a_point_for_each_configuration(of_made: P
     assert sorted(points) == [1, 2, 4]
 
 
+def test_one_configuration_alone_has_tables_and_a_time_line_but_no_chart_of_one_bar(made: Path) -> None:
+    found = page([run for run in load_all(made) if run.name.startswith("alone")])
+    assert found["collections"][0]["charts"] == []
+    assert found["runs"][0]["timeline"]["series"]
+    assert "Throughput" not in html(found)
+
+
 def test_events_are_on_the_time_line(of_made: Page) -> None:
     run = next(run for run in of_made["runs"] if run["name"].startswith("two"))
     texts = [event["text"] for event in run["events"] if event["trouble"]]
@@ -211,6 +218,7 @@ def test_a_run_that_never_stepped_has_a_page(made: Path, tmp_path: Path) -> None
 def test_a_sweep_is_a_table_of_its_trials_with_what_failed_and_what_is_doubtful(tmp_path: Path) -> None:
     sweep = make_sweep(
         tmp_path,
+        "e1-scaling",
         repeats=1,
         steps=60,
         published="e1-scaling",

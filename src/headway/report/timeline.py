@@ -33,6 +33,7 @@ NODE_SERIES = {
 # Left out where they are nothing all the time: most machines have no quota, no credits, one kind of network.
 ONLY_IF_USED = ("throttled", "loopback", "credits", "disk_read", "received", "sent")
 FEW_IN_A_BUCKET = 4  # steps in a bucket below which a rate of steps says more about the buckets than about the steps
+LEAST_INTERVAL = 0.02  # seconds between two samples below which a rate means nothing: a monitor that was kept waiting
 MOST_BUCKETS = 900  # as many as a wide screen shows
 FEWEST_BUCKETS = 60
 MOST_VALUES = 1_300_000  # of all nodes' series in a report: some three megabytes when they are packed
@@ -92,7 +93,7 @@ def _of_nodes(samples: dict[str, Array], origin: float, buckets: Buckets, axes: 
         seconds = np.diff(t, prepend=np.nan)
         # A rate never goes over a gap: a monitor that began anew counts anew.
         seconds[np.concatenate([[True], sampler[1:] != sampler[:-1]])] = np.nan
-        seconds[seconds <= 0] = np.nan
+        seconds[seconds < LEAST_INTERVAL] = np.nan
         thinned = len(t) > 2 * buckets.num
         if not thinned:
             axes.append([round(one, 3) for one in (t - origin).tolist()])
