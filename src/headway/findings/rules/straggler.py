@@ -45,6 +45,8 @@ def _why(facts: Facts, task: Task, node: Node | None) -> str:
         shared = f", which it shares with {', '.join(beside)}" if beside else ""
         less = f" (others have {cpus(most)})" if most > node.cpus else ""
         return f"The CPU of {node.name}{shared} was full {percent(node.cpu_full)} of the time{less}."
+    if "ps" not in node.roles and any("ps" in other.roles for other in others):
+        return f"Its variables cross the network; those of a task beside a server need not ({others[0].name})."
     return f"Neither CPU nor network of {node.name} was full: look at its input, or at what else it does."
 
 
