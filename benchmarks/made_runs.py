@@ -7,6 +7,7 @@ down, a restart, evaluations and checkpoints. Nothing here measures anything.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,9 +83,10 @@ def make_run(root: Path, made: Made) -> RunFolder:
 def clone(folder: RunFolder, name: str) -> RunFolder:
     """The same run under another name."""
     other = RunFolder(folder.path.with_name(name))
-    shutil.copytree(folder.path, other.path)
+    shutil.copytree(folder.path, other.path, copy_function=os.link)  # large files are there once
     for file in ("run.json", "result.json"):
         facts = json.loads((other.path / file).read_text(encoding="utf-8"))
+        (other.path / file).unlink()
         (other.path / file).write_text(to_json({**facts, "run": name}), encoding="utf-8")
     return other
 
@@ -222,12 +224,11 @@ def _samples(
     seconds = [round(float(one), 4) for one in np.cumsum(cpus / made.hertz)]
     task = _task(name)
     into, out, disk, levels = counter(received), counter(sent), counter(written), memory.tolist()
+    nothing = '"disk_read_bytes":0,"loopback_received_bytes":0,"loopback_sent_bytes":0'
     lines = []
     for place, moment in enumerate(t.tolist()):
-        shared = (
-            f'"sampler":{start},"cpu_seconds":{seconds[place]},"disk_read_bytes":0,"disk_written_bytes":{disk[place]}'
-        )
-        net = f'"received_bytes":{into[place]},"sent_bytes":{out[place]},"loopback_sent_bytes":0'
+        shared = f'{nothing},"sampler":{start},"cpu_seconds":{seconds[place]},"disk_written_bytes":{disk[place]}'
+        net = f'"received_bytes":{into[place]},"sent_bytes":{out[place]}'
         lines.append(f'{{"t":{moment:.4f},"kind":"node_sample",{shared},{net},"memory":{levels[place]}}}\n')
         lines.append(
             f'{{"t":{moment:.4f},"kind":"task_sample","task":"{task}","attempt":0,{shared},{net},'
@@ -258,13 +259,13 @@ def make_sweep(root: Path, name: str = "made-sweep", repeats: int = 3, steps: in
     sweep = parse_sweep(settings)
     loaded = LoadedSweep(sweep, _job(Made(steps=steps)))
     plan = make_plan(loaded, 2)
-    folder = SweepFolder.create(root, loaded, [trial.as_file() for trial in plan.trials], {"cpu": "made up"})
+    folder = SweepFolder.create(root, loaded, [trial.as_file() for trial in plan.trials], [], {"cpu": "made up"})
     events = folder.writer()
     events.write("begun")
     for number, trial in enumerate(plan.trials):
         if trial.left_out:
             continue
-        strategy = "single" if trial.is_baseline else trial.settings["strategy"]
+        strategy = "single" if trial.is_baseline else trial.settings.get("strategy", "ps-async")
         if strategy == "ps-sync" and trial.tasks == 4:
             why: dict[str, Any] = {"state": "failed", "reason": "worker/3 was not ready within 180 s"}
             events.write("ended", False, trial=trial.key, repeat=0, run=f"{name}-nothing", marks=[], **why)

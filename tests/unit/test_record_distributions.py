@@ -92,6 +92,14 @@ def test_examples_that_are_not_the_batch_are_seen(unlike: RunFolder) -> None:
     assert found.off == pytest.approx(100 / 64 - 1)
 
 
+def test_a_rate_that_falls_is_a_figure(tmp_path: Path) -> None:
+    """Ten steps a second for 3 s, then five a second for 6 s."""
+    folder = new_run(tmp_path, strategy="single", cluster={})
+    times = [100 + 0.1 * k for k in range(1, 31)] + [103 + 0.2 * k for k in range(1, 31)]
+    write_rows(folder, WORKER, [row(t, n, seconds=0.1 if t < 103.05 else 0.2) for n, t in enumerate(times, 1)])
+    assert Run(finished(folder, 90.0, 110.0)).summary()["rate_change"] == pytest.approx(0.5)
+
+
 def test_in_step_the_latecomer_is_told_from_the_order_of_arrival(tmp_path: Path) -> None:
     folder = new_run(tmp_path, strategy="ps-sync")
     for task in (CHIEF, WORKER):

@@ -177,7 +177,8 @@ def test_events_are_on_the_time_line(of_made: Page) -> None:
 def test_a_damaged_run_does_not_hide_the_others(made: Path, tmp_path: Path) -> None:
     broken = clone(RunFolder.all(made)[0], f"broken-{tmp_path.name.replace('_', '-')}")
     try:
-        (broken.path / "job.json").write_text("{")
+        broken.job_file.unlink()  # a clone shares its files
+        broken.job_file.write_text("{")
         found = page([Run(broken), *load_all(made)[:1]])
         assert [bool(run["problem"]) for run in found["runs"]] == [True, False]
         assert "cannot be read" in html(found)

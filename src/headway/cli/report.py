@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli.training import Root, root_of
-from headway.errors import NotFound
+from headway.errors import NotFound, SpecError
 
 if TYPE_CHECKING:
     from headway.bench.folder import SweepFolder
@@ -35,6 +35,9 @@ def report(
         ),
     ] = Path("report.html"),
     title: Annotated[str | None, typer.Option("--title", help="What stands above it.")] = None,
+    price: Annotated[
+        list[str] | None, typer.Option("--price", help="What nodes cost: worker=0.90/h, or 0.10/h for every node.")
+    ] = None,
     runs: Root = None,
 ) -> None:
     """Runs and sweeps as one page: findings, tables, charts and time lines.
@@ -43,12 +46,18 @@ def report(
     """
     import os
 
+    from headway.metrics.cost import parse_price
     from headway.report.page import page
     from headway.report.write import check_form, write
 
     check_form(output)  # before anything is read: that may take a while
     chosen, sweeps = find_all(what, root_of(runs))
-    made = page(chosen, sweeps, title, processes=os.cpu_count() or 1)
+    prices = dict(parse_price(each) for each in price or ())
+    made = page(chosen, sweeps, title, os.cpu_count() or 1, prices)
+    if prices and not any(run.get("cost") for run in made["runs"]):
+        raise SpecError(
+            f"--price: no run has all of its nodes priced by {', '.join(price or ())}; try 0.10/h for every node"
+        )
     for run in made["runs"]:
         if run["problem"]:
             typer.echo(f"headway: {run['name']}: {run['problem']}; the report says so", err=True)

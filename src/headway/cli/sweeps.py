@@ -306,6 +306,14 @@ def show(
     show_sweep(SweepFolder.find(root_of(runs), sweep), output, figure)
 
 
+@sweeps_app.command()
+def path(sweep: SweepName, runs: Root = None) -> None:
+    """A sweep's folder, for other commands: headway report $(headway sweeps path last)"""
+    from headway.bench.folder import SweepFolder
+
+    print(SweepFolder.find(root_of(runs), sweep).path)
+
+
 def show_sweep(folder: SweepFolder, output: TableFormat, figure: str | None = None) -> None:
     from headway.bench.table import doubts, rows
 

@@ -42,6 +42,12 @@ with trained as (select launch, min(t - seconds) as first, max(t) as last from s
      heard as (select t, step, accuracy, {launch} from evaluations where accuracy is not null)
 select step, accuracy, t - first + before as seconds from heard join begun using (launch) order by t
 """
+RATE_CHANGE = """
+with last_one as (select first, (last - first) / 3 as third, last from span order by launch desc limit 1)
+select coalesce(sum(updates) filter (t > first and t <= first + third), 0),
+       coalesce(sum(updates) filter (t > last - third and t <= last), 0)
+from made, last_one
+"""
 LATECOMERS = """
 select latest, count(*) / sum(count(*)) over () as share
 from (select tasks[-1] as latest from updates join span on t between first and last where len(tasks) > 1)
@@ -52,8 +58,8 @@ group by latest order by share desc, latest limit 1
 def distributions(
     connection: duckdb.DuckDBPyConnection, job: dict[str, Any], figures: dict[str, Any], launch: str
 ) -> dict[str, Any]:
-    """`connection`: has the views steps, updates, evaluations, span, node_samples and task_samples. `figures`: those
-    that are known already. `launch`: SQL that names the launch of a row."""
+    """`connection`: has the views steps, updates, made, evaluations, span, node_samples and task_samples. `figures`:
+    those that are known already. `launch`: SQL that names the launch of a row."""
     threads = {role: settings["threads"]["intra_op"] for role, settings in job["cluster"].items() if _is_role(settings)}
     for table in ("node_rates", "task_rates"):
         base = f"select * from {table.removesuffix('_rates')}_samples"
@@ -62,6 +68,7 @@ def distributions(
         "asked_batch": asked_batch(job),
         "step_seconds": _step_seconds(connection),
         "straggling": _straggling(connection, figures),
+        "rate_change": _rate_change(connection),
         "communication_share": _communication(figures, threads),
         "time_to_accuracy": _time_to_accuracy(connection, launch),
         "bytes_per_step": _bytes_per_step(figures),
@@ -124,6 +131,12 @@ def _straggling(connection: duckdb.DuckDBPyConnection, figures: dict[str, Any]) 
     middle = ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
     slowest = max(paces, key=lambda task: paces[task])
     return {"task": slowest, "ratio": paces[slowest] / middle, "last_share": None, "how": "own steps"}
+
+
+def _rate_change(connection: duckdb.DuckDBPyConnection) -> float | None:
+    """Updates in the last third of the window over those in its first third; of a resumed run, of its last launch."""
+    row = connection.execute(RATE_CHANGE).fetchone()
+    return None if row is None or not row[0] else float(row[1] / row[0])
 
 
 def _communication(figures: dict[str, Any], threads: dict[str, int | None]) -> float | None:

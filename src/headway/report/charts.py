@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from headway.metrics.estimate import Estimate
+from headway.metrics.estimate import Estimate, estimate
 from headway.metrics.scaling import Point, Trend, trend
 from headway.report.groups import Collection, Digests, Group, baseline_of
 from headway.report.tables import speedups
@@ -44,12 +44,19 @@ def charts(collection: Collection, digests: Digests) -> list[Chart]:
                "Of the final model, on the whole test set."),
         _chart(collection, "loss", "Test loss", "loss", "", figure("loss"),
                "Of the final model, on the whole test set."),
+        _chart(collection, "cost", "Cost", "dollars", "dollars", lambda group: _cost(group, digests),
+               "All nodes, from the command to their release."),
     ]  # fmt: skip
     found = [chart for chart in made if chart is not None]
     for chart in found:
         if chart["kind"] == "lines":
             _add_trends(chart, collection, digests)
     return found
+
+
+def _cost(group: Group, digests: Digests) -> Estimate | None:
+    known = [float(one["total"]) for path in group.runs if (one := digests[path].get("cost"))]
+    return estimate(known) if known else None
 
 
 def _against(faster: dict[str, Any]) -> str:

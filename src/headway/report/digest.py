@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from headway.errors import HeadwayError
 from headway.findings import Finding, findings
+from headway.metrics.cost import cost
 from headway.record.folder import RunFolder
 from headway.record.run import Run
 from headway.record.seal import result
@@ -17,17 +19,17 @@ from headway.report.happened import happened, network_got
 from headway.report.timeline import timeline
 
 
-def digest(path: Path, num: int) -> dict[str, Any]:
+def digest(path: Path, num: int, prices: Mapping[str, float] | None = None) -> dict[str, Any]:
     """`num`: into how many buckets its time line is thinned. A damaged run gives `problem` and nothing else: it must
     not hide the others."""
     run = Run(RunFolder(path))
     try:
-        return _digest(run, num)
+        return _digest(run, num, prices or {})
     except (HeadwayError, OSError, KeyError, TypeError, ValueError) as error:
         return {"name": run.name, "path": str(path), "problem": f"{error or type(error).__name__}"}
 
 
-def _digest(run: Run, num: int) -> dict[str, Any]:
+def _digest(run: Run, num: int, prices: Mapping[str, float]) -> dict[str, Any]:
     import duckdb
 
     figures = result(run)
@@ -57,12 +59,23 @@ def _digest(run: Run, num: int) -> dict[str, Any]:
             "timeline": line,
             "curves": learnt,
             "step_times": times,
+            "cost": _cost(run, prices),
             "events": marks,
             "network": network,
             "findings": [_finding(one, origin) for one in findings(run, figures)],
         }
     )
     return found
+
+
+def _cost(run: Run, prices: Mapping[str, float]) -> dict[str, Any] | None:
+    """None where it is not known what its nodes cost."""
+    try:
+        found = cost(run, prices)
+    except HeadwayError:
+        return None
+    extra = {name: getattr(found, name) for name in ("total", "training_only", "per_1000_steps", "price_per_h")}
+    return {"dollars": found.dollars, "seconds": found.seconds, "to_accuracy": found.to_accuracy, **extra}
 
 
 def _finding(found: Finding, origin: float) -> dict[str, Any]:

@@ -55,11 +55,9 @@ def _row(table: dict[str, Any], row: dict[str, Any], names: dict[str, str]) -> d
     for column in table["columns"]:
         value = row["cells"].get(column["key"])
         if isinstance(value, dict):
-            cells |= {
-                column["key"]: value["value"],
-                f"{column['key']}_low": value["low"],
-                f"{column['key']}_high": value["high"],
-            }
+            cells[column["key"]] = value["value"]
+            ends = ("p95", "max") if "p95" in value else ("low", "high")
+            cells |= {f"{column['key']}_{end}": value[end] for end in ends}
         else:
             cells[column["key"]] = value
     return {**cells, "note": row["note"], "from_runs": " ".join(names.get(path, path) for path in row["runs"])}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +19,7 @@ from headway.report.beside import published, shapes
 from headway.report.charts import charts
 from headway.report.digest import digest, finite
 from headway.report.groups import Collection, Digests
-from headway.report.tables import every_run, io_overhead, resources, results
+from headway.report.tables import costs, details, every_run, io_overhead, resources, results
 from headway.report.timeline import num_buckets
 
 if TYPE_CHECKING:
@@ -31,8 +31,15 @@ FEW = 6  # runs that are read sooner than further processes are started
 CERTAINTY = ("certain", "likely", "possible")
 
 
-def page(runs: Sequence[Run], sweeps: Sequence[SweepFolder] = (), title: str | None = None, processes: int = 1) -> Page:
-    """Everything about these runs and sweeps. `processes`: how many may read run folders at the same time."""
+def page(
+    runs: Sequence[Run],
+    sweeps: Sequence[SweepFolder] = (),
+    title: str | None = None,
+    processes: int = 1,
+    prices: Mapping[str, float] | None = None,
+) -> Page:
+    """Everything about these runs and sweeps. `processes`: how many may read run folders at the same time; `prices`:
+    dollars an hour by node or kind of node, where the job's machine types have none (metrics.cost)."""
     of_sweeps = [grouping.of_sweep(sweep) for sweep in sweeps]
     paths = list(
         dict.fromkeys(
@@ -42,7 +49,7 @@ def page(runs: Sequence[Run], sweeps: Sequence[SweepFolder] = (), title: str | N
             ]
         )
     )
-    digests = dict(zip(paths, _digests(paths, processes), strict=True))
+    digests = dict(zip(paths, _digests(paths, processes, dict(prices or {})), strict=True))
     in_sweeps = {path for one in of_sweeps for group in one.groups for path in (*group.runs, *group.others)}
     alone = [str(run.path) for run in runs if str(run.path) not in in_sweeps]
     collections = [*of_sweeps, *([grouping.of_runs(digests, alone)] if alone else [])]
@@ -57,21 +64,20 @@ def page(runs: Sequence[Run], sweeps: Sequence[SweepFolder] = (), title: str | N
             "collections": [_collection(one, digests) for one in collections],
             "every_run": every_run(digests),
             "environments": _environments(digests),
-            "runs": [{"id": numbers[path], **digests[path]} for path in paths],
             "ids": numbers,
         }
     )
-    return made
+    return {**made, "runs": [{"id": numbers[path], **digests[path]} for path in paths]}
 
 
-def _digests(paths: Sequence[str], processes: int) -> list[dict[str, Any]]:
+def _digests(paths: Sequence[str], processes: int, prices: dict[str, float]) -> list[dict[str, Any]]:
     num = num_buckets(sum(max(1, len(list((Path(path) / "metrics").glob("*.jsonl")))) for path in paths))
     folders = [Path(path) for path in paths]
     if processes < 2 or len(paths) <= FEW:
-        return [digest(folder, num) for folder in folders]
+        return [digest(folder, num, prices) for folder in folders]
     # Not forked: this process may have threads of its own.
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("forkserver")) as pool:
-        return list(pool.map(digest, folders, [num] * len(folders), chunksize=2))
+        return list(pool.map(digest, folders, [num] * len(folders), [prices] * len(folders), chunksize=2))
 
 
 def _title(collections: Sequence[Collection], digests: Digests) -> str:
@@ -83,7 +89,7 @@ def _title(collections: Sequence[Collection], digests: Digests) -> str:
 
 
 def _collection(one: Collection, digests: Digests) -> dict[str, Any]:
-    tables = [results(one, digests), resources(one, digests), io_overhead(one, digests)]
+    tables = [make(one, digests) for make in (results, details, resources, io_overhead, costs)]
     return {
         "id": one.slug,
         "title": one.title,

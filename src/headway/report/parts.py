@@ -10,7 +10,7 @@ from typing import Any
 
 from headway.report.page import Page
 from headway.report.run_entries import commit_in_words, run_entry
-from headway.report.words import cell, in_unit, interval, number, say
+from headway.report.words import cell, in_unit, interval, number, say, spread
 
 SECTIONS = {
     "findings": "Findings",
@@ -210,8 +210,12 @@ def _line(row: dict[str, Any], columns: list[dict[str, Any]], has_runs: bool, pa
             name = ' class="name"' if column["key"] in ("run", "commit") else ""
             cells.append(f"<td{name}>{escaped(cell(value, unit))}{why}</td>")
         elif isinstance(value, dict):
-            around = value["num"] > 1 and value["low"] != value["high"]
-            small = f"<small>{escaped(interval(value['low'], value['high'], unit))}</small>" if around else ""
+            around: list[str] = []
+            if "p95" in value:
+                around = spread(value, unit)
+            elif value["num"] > 1 and value["low"] != value["high"]:
+                around = [interval(value["low"], value["high"], unit)]
+            small = "".join(f"<small>{escaped(each)}</small>" for each in around)
             cells.append(
                 f'<td class="number" data-value="{value["value"]}">{escaped(say(value["value"], unit))}{small}</td>'
             )

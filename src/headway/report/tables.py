@@ -5,7 +5,7 @@ A table: `id`, `title`, `note`, `columns` (`key`, `title`, `unit`), `rows` (`cel
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,8 +109,7 @@ def _note(group: Group) -> str:
 
 RESOURCES = {
     "cpus": ("CPUs in use", ""),
-    "throttled": ("CPUs wanted, not given", ""),
-    "memory_peak": ("most memory", "B"),
+    "memory": ("memory", "B"),
     "received": ("network in", "B/s"),
     "sent": ("network out", "B/s"),
     "loopback_sent": ("loopback", "B/s"),
@@ -120,28 +119,116 @@ RESOURCES = {
 
 
 def resources(collection: Collection, digests: Digests) -> Table | None:
-    """What each role's nodes used while they trained (E3, E4): medians over runs of the mean over nodes; memory: the
-    most of any."""
+    """What each role's nodes used while they trained (E3, E4): mean over nodes and runs, the median of the nodes' 95th
+    percentiles, and the most of any."""
     rows = []
     for group in collection.groups:
         by_role: dict[str, list[dict[str, Any]]] = {}
         for figures in group.figures(digests):
             for node in figures.get("nodes") or ():
-                by_role.setdefault(role_of(node.get("tasks") or ()), []).append(node)
+                used = (figures.get("node_use") or {}).get(node["node"])
+                if used:
+                    by_role.setdefault(role_of(node.get("tasks") or ()), []).append(used)
         for role, nodes in by_role.items():
             cells: dict[str, Any] = {"configuration": group.label, "role": role}
-            for name in RESOURCES:
-                known = [node[name] for node in nodes if isinstance(node.get(name), (int, float))]
-                if known:
-                    cells[name] = max(known) if name == "memory_peak" else float(np.median(known))
-            # What nobody ever used is no column.
-            rows.append(row({name: value or None for name, value in cells.items()}, group.runs))
+            cells |= {name: _used([node[name] for node in nodes if node.get(name)]) for name in RESOURCES}
+            rows.append(row(cells, group.runs))
     if not rows:
         return None
     columns = [("configuration", "configuration", "text"), ("role", "nodes with", "text")]
     columns += [(name, words, unit) for name, (words, unit) in RESOURCES.items()]
-    note = "Per node: the mean while every task trained, after the warm-up; memory is the most of any node of the role."
+    note = "Per node, while every task trained, after the warm-up: the mean, below it the 95th percentile and the most."
     return table(f"resources-{collection.slug}", f"{collection.title}: what the nodes used", columns, rows, note)
+
+
+def _used(nodes: list[dict[str, Any]]) -> dict[str, float] | None:
+    """None where nobody ever used it: that is no column."""
+    if not nodes or not any(node["max"] for node in nodes):
+        return None
+    found = {name: [node[name] for node in nodes if node[name] is not None] for name in ("mean", "p95", "max")}
+    if not all(found.values()):
+        return None
+    return {
+        "value": float(np.mean(found["mean"])),
+        "p95": float(np.median(found["p95"])),
+        "max": float(max(found["max"])),
+    }
+
+
+def details(collection: Collection, digests: Digests) -> Table | None:
+    """What a step is made of, and how long it takes until something is learnt."""
+    reached = [set(one.get("time_to_accuracy") or ()) for group in collection.groups for one in group.figures(digests)]
+    common = max(set.intersection(*reached), key=float, default=None) if reached else None
+    rows = []
+    for group in collection.groups:
+        figures = group.figures(digests)
+        if not figures:
+            continue
+        times = [one.get("step_seconds") or {} for one in figures]
+        cells: dict[str, Any] = {
+            "configuration": group.label,
+            "p95": _median(one.get("p95") for one in times),
+            "variability": _median(one.get("variability") for one in times),
+            "communication": _median(one.get("communication_share") for one in figures),
+            "straggling": _median((one.get("straggling") or {}).get("ratio") for one in figures),
+            "staleness": _median((one.get("staleness") or {}).get("mean") for one in figures),
+            "effective_batch": _median(one.get("effective_batch") for one in figures),
+            "bytes_per_step": _median(one.get("bytes_per_step") for one in figures),
+            "time_to_train": _median(one.get("time_to_train") for one in figures),
+        }
+        if common is not None:
+            to_it = [(one.get("time_to_accuracy") or {}).get(common, {}).get("seconds") for one in figures]
+            cells["to_accuracy"] = _median(to_it)
+        rows.append(row(cells, group.runs))
+    if not rows:
+        return None
+    columns = [
+        ("configuration", "configuration", "text"),
+        ("p95", "step time, p95", "s"),
+        ("variability", "its variability", "share"),
+        ("communication", "communication", "share"),
+        ("straggling", "slowest task", "times"),
+        ("staleness", "staleness", ""),
+        ("effective_batch", "effective batch", ""),
+        ("bytes_per_step", "sent per step", "B"),
+        ("time_to_train", "command to last step", "s"),
+        ("to_accuracy", f"training to accuracy {common}", "s"),
+    ]
+    note = "Medians over runs. Each is defined in docs/metrics.md. Slowest task: against the median one."
+    return table(f"details-{collection.slug}", f"{collection.title}: what steps are made of", columns, rows, note)
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.median(known)) if known else None
+
+
+def costs(collection: Collection, digests: Digests) -> Table | None:
+    """Dollars of all nodes from the command to their release (E5 counted the training alone)."""
+    rows = []
+    for group in collection.groups:
+        known = [one for path in group.runs if (one := digests[path].get("cost"))]
+        if not known:
+            continue
+        cells: dict[str, Any] = {"configuration": group.label}
+        cells |= {
+            name: _median(one[name] for one in known)
+            for name in ("total", "training_only", "per_1000_steps", "price_per_h")
+        }
+        cells |= {phase: _median(one["dollars"][phase] for one in known) for phase in ("provisioning", "data", "idle")}
+        rows.append(row(cells, group.runs))
+    columns = [
+        ("configuration", "configuration", "text"),
+        ("price_per_h", "all nodes, an hour", "dollars"),
+        ("total", "all of it", "dollars"),
+        ("training_only", "training only", "dollars"),
+        ("provisioning", "provisioning", "dollars"),
+        ("data", "data", "dollars"),
+        ("idle", "idle", "dollars"),
+        ("per_1000_steps", "1,000 steps", "dollars"),
+    ]
+    note = "All nodes, from the command to their release; medians over runs. Training only is what E5 counted."
+    return table(f"cost-{collection.slug}", f"{collection.title}: cost", columns, rows, note) if rows else None
 
 
 def role_of(tasks: Sequence[str]) -> str:

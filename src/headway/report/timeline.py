@@ -35,7 +35,7 @@ ONLY_IF_USED = ("throttled", "loopback", "credits", "disk_read", "received", "se
 FEW_IN_A_BUCKET = 4  # steps in a bucket below which a rate of steps says more about the buckets than about the steps
 MOST_BUCKETS = 900  # as many as a wide screen shows
 FEWEST_BUCKETS = 60
-MOST_VALUES = 3_000_000  # of all nodes' series in a report: some four megabytes when they are packed
+MOST_VALUES = 1_300_000  # of all nodes' series in a report: some three megabytes when they are packed
 
 
 def num_buckets(num_nodes: int) -> int:

@@ -49,11 +49,19 @@ def interval(low: float, high: float, unit: str) -> str:
     return f"{say(low, unit)}–{say(high, unit)}"  # noqa: RUF001 (an interval has an en dash)
 
 
+def spread(value: dict[str, Any], unit: str) -> list[str]:
+    """Of a mean over samples: what 95 % of them stayed below, and the most."""
+    return [f"p95 {say(value['p95'], unit)}", f"most {say(value['max'], unit)}"]
+
+
 def cell(value: Any, unit: str = "") -> str:
-    """A cell of a table: a plain value, or an estimate (`value`, `low`, `high`, `num`)."""
+    """A cell of a table: a plain value, or an estimate (`value`, `low`, `high`, `num`), or a mean over
+    samples (`value`, `p95`, `max`)."""
     if not isinstance(value, dict):
         return say(value, unit)
     text = say(value["value"], unit)
+    if "p95" in value:
+        return f"{text} ({', '.join(spread(value, unit))})"
     if value.get("num", 1) < 2 or value["low"] == value["high"]:
         return text
     return f"{text} ({interval(value['low'], value['high'], unit)})"

@@ -1,0 +1,230 @@
+"""What a sweep's folder says: after a crash, after a budget, from another version; and two of them side by side."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_record import row, write_rows
+
+from headway.bench.compare import compare_all, open_side
+from headway.bench.conduct import check_parallel, check_same_machine, plan_of, prepare
+from headway.bench.folder import SweepFolder, samples
+from headway.bench.table import rows
+from headway.errors import Busy, FormatError, NotFound, SiteError, SpecError
+from headway.launch.prepare import create_run
+from headway.record.files import to_json
+from headway.record.folder import RunFolder
+from headway.record.seal import seal
+from headway.spec import Task
+from headway.spec.load import parse_job
+from headway.spec.sweep import load_sweep
+
+CHIEF = Task("chief", 0)
+
+
+def sweep_file(folder: Path, **changes: Any) -> Path:
+    settings = {
+        "job": {"workload": {"model": "softmax", "dataset": "synthetic"}},
+        "vary": {"workload.batch_size": [10, 20]},
+        "measure": {"repeats": 3, "steps": 10},
+        **changes,
+    }
+    path = folder / "small.yaml"
+    path.write_text(json.dumps(settings))
+    return path
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> SweepFolder:
+    return prepare(load_sweep(sweep_file(tmp_path)), tmp_path)
+
+
+def make_run(sweep: SweepFolder, key: str, seconds: float) -> RunFolder:
+    """A sealed run whose chief made 40 steps of that length, as the trial asks for them."""
+    trial = sweep.trial(key)
+    folder = create_run(parse_job(trial.job), sweep.runs)
+    size = trial.job["workload"]["batch_size"]
+    made = [row(100 + seconds * number, number, seconds=seconds, examples=size) for number in range(1, 41)]
+    write_rows(folder, CHIEF, made)
+    folder.events("launcher").write_text("")
+    facts = folder.facts()
+    folder.write_facts({**facts, "state": "finished", "launches": [{"started": 98.0, "ended": 300.0}]})
+    seal(folder)
+    return folder
+
+
+def record(sweep: SweepFolder, key: str, seconds: float, repeat: int = 0, **fields: Any) -> None:
+    run = make_run(sweep, key, seconds)
+    events = sweep.writer()
+    events.write("started", trial=key, repeat=repeat, run=run.name)
+    size = sweep.trial(key).job["workload"]["batch_size"]
+    ended = {"state": "finished", "reason": "measured", "seconds": 8.0, "value": size / seconds, "marks": [], **fields}
+    events.write("ended", trial=key, repeat=repeat, run=run.name, **ended)
+    events.close()
+
+
+def test_a_new_sweep_has_its_plan_and_nothing_done(sweep: SweepFolder, tmp_path: Path) -> None:
+    assert [(trial.key, trial.state) for trial in sweep.trials()] == [
+        ("batch-size-10", "planned"),
+        ("batch-size-20", "planned"),
+    ]
+    assert not sweep.is_finished
+    assert sweep.state == "interrupted"  # nobody runs it
+    assert sweep.path.parent == tmp_path / "sweeps"
+    assert SweepFolder.find(tmp_path, "last").path == sweep.path
+    assert SweepFolder.find(tmp_path, "small").path == sweep.path
+    assert [trial.key for trial in plan_of(sweep).trials] == ["batch-size-10", "batch-size-20"]
+    with pytest.raises(NotFound, match="no sweep 'other'"):
+        SweepFolder.find(tmp_path, "other")
+
+
+def test_figures_come_from_the_runs_that_count(sweep: SweepFolder) -> None:
+    for repeat, (seconds, marks) in enumerate([(0.1, []), (0.5, ["loaded"]), (0.1, [])]):
+        record(sweep, "batch-size-10", seconds, repeat, marks=marks)
+    trial = sweep.trial("batch-size-10")
+    assert samples(trial) == [pytest.approx(100), pytest.approx(100)]
+    assert [run.counts for run in trial.runs] == [True, False, True]
+    (entry, _) = rows(sweep)
+    assert entry["value"] == pytest.approx(100)
+    assert (entry["runs"], entry["counted"], entry["missing"], entry["marks"]) == (3, 2, 1, {"loaded": 1})
+
+
+def test_a_run_that_was_under_way_when_the_sweep_was_killed_is_none(sweep: SweepFolder) -> None:
+    events = sweep.writer()
+    events.write("begun")
+    events.write("started", trial="batch-size-10", repeat=0, run="gone")
+    events.close()
+    trial = sweep.trial("batch-size-10")
+    assert (trial.state, trial.runs) == ("planned", [])
+    lock = sweep.hold()
+    assert sweep.trial("batch-size-10").state == "running"
+    with pytest.raises(Busy, match="is being run already"):
+        sweep.hold()
+    os.close(lock)
+
+
+def test_a_torn_line_is_dropped_and_damage_is_an_error(sweep: SweepFolder) -> None:
+    record(sweep, "batch-size-10", 0.1)
+    whole = sweep.trials_file.read_text()
+    sweep.trials_file.write_text(whole + '{"t": 1, "kind": "star')
+    assert sweep.trial("batch-size-10").state == "done"
+    sweep.trials_file.write_text("rubbish\n" + whole)
+    with pytest.raises(FormatError, match="line 1"):
+        sweep.trials()
+
+
+def test_a_newer_format_is_refused(sweep: SweepFolder) -> None:
+    sweep.file.write_text(to_json({**sweep.facts, "format": 2}))
+    with pytest.raises(FormatError, match="newer Headway"):
+        SweepFolder(sweep.path).trials()
+
+
+def test_what_a_budget_left_out_is_open_again_when_the_sweep_goes_on(sweep: SweepFolder) -> None:
+    events = sweep.writer()
+    events.write("begun")
+    events.write("left_out", trial="batch-size-20", reason="budget 5 s: it was not tried")
+    assert (sweep.trial("batch-size-20").state, sweep.trial("batch-size-20").reason) == (
+        "left_out",
+        "budget 5 s: it was not tried",
+    )
+    events.write("begun")
+    events.close()
+    assert sweep.trial("batch-size-20").state == "planned"
+
+
+def test_failures_are_kept_with_their_reason(sweep: SweepFolder) -> None:
+    events = sweep.writer()
+    for repeat in range(2):
+        events.write("ended", trial="batch-size-20", repeat=repeat, run="", state="failed", reason="no such core")
+    events.close()
+    trial = sweep.trial("batch-size-20")
+    assert (trial.state, trial.reason, samples(trial)) == ("failed", "no such core", [])
+    assert rows(sweep)[1]["failed"] == 2
+
+
+def test_a_sweep_goes_on_only_on_a_machine_like_the_one_it_was_begun_on(sweep: SweepFolder) -> None:
+    check_same_machine(sweep)
+    facts = json.loads(sweep.file.read_text())
+    facts["environment"]["cores"] += 1
+    sweep.file.write_text(json.dumps(facts))
+    with pytest.raises(SpecError, match="was begun with cores"):
+        check_same_machine(SweepFolder(sweep.path))
+
+
+def test_trials_that_share_cores_are_never_run_at_once(tmp_path: Path) -> None:
+    loaded = load_sweep(sweep_file(tmp_path))
+    check_parallel(loaded, 1)
+    with pytest.raises(SiteError, match="share this machine's cores"):
+        check_parallel(loaded, 2)
+
+
+# --- side by side ---------------------------------------------------------------------------------------------------
+def test_two_sweeps_are_compared_trial_by_trial(tmp_path: Path) -> None:
+    names = []
+    for seconds in (0.1, 0.08):
+        sweep = prepare(load_sweep(sweep_file(tmp_path)), tmp_path)
+        names.append(sweep.name)
+        for repeat, noise in enumerate((0.99, 1.01)):
+            record(sweep, "batch-size-10", seconds * noise, repeat)
+    found = compare_all(open_side(tmp_path, names[0]), open_side(tmp_path, names[1]))
+    (effect,) = found.effects
+    assert effect.effect is not None
+    assert effect.effect.value == pytest.approx(1.25)
+    assert effect.effect.low > 1.2
+    assert "25.0 % more" in effect.in_words
+
+
+def change_environment(sweep: SweepFolder, **changes: Any) -> None:
+    for folder in RunFolder.all(sweep.runs):
+        facts = folder.read(folder.environment_file)
+        folder.environment_file.write_text(to_json({**facts, **changes}))
+
+
+def test_unlike_machines_are_refused_unless_they_are_meant(tmp_path: Path) -> None:
+    sweeps = [prepare(load_sweep(sweep_file(tmp_path)), tmp_path) for _ in range(2)]
+    for sweep in sweeps:
+        record(sweep, "batch-size-10", 0.1)
+    for changes, fact in ({"cores": 999}, "machine.cores"), ({"cpu": "Another CPU"}, "machine.cpu"):
+        change_environment(sweeps[1], **changes)
+        a, b = (open_side(tmp_path, sweep.name) for sweep in sweeps)
+        with pytest.raises(SpecError, match=f"not alike: {fact} is .* --across machine"):
+            compare_all(a, b)
+        assert fact in compare_all(a, b, ("machine",)).differing
+
+
+def test_unlike_models_are_refused_by_name_unless_they_are_meant(tmp_path: Path) -> None:
+    sides = []
+    for model in ("softmax", "mnist_cnn"):
+        job = {"workload": {"model": model, "dataset": "synthetic"}}
+        sweep = prepare(load_sweep(sweep_file(tmp_path, job=job)), tmp_path)
+        record(sweep, "batch-size-10", 0.1)
+        sides.append(open_side(tmp_path, sweep.name))
+    with pytest.raises(SpecError, match=r"workload\.model.* --across workload\.model"):
+        compare_all(*sides)
+    assert compare_all(*sides, ("workload.model",)).effects[0].effect is not None
+
+
+def test_settings_that_vary_in_the_sweep_are_no_difference_and_missing_trials_are_named(tmp_path: Path) -> None:
+    sweeps = [prepare(load_sweep(sweep_file(tmp_path)), tmp_path) for _ in range(2)]
+    record(sweeps[0], "batch-size-10", 0.1)
+    record(sweeps[1], "batch-size-10", 0.1)
+    record(sweeps[1], "batch-size-20", 0.1)
+    found = compare_all(*(open_side(tmp_path, sweep.name) for sweep in sweeps))
+    assert [effect.name for effect in found.effects] == ["batch_size 10"]
+    assert found.only == ("batch_size 20",)
+
+
+def test_two_runs_are_compared_by_parts_of_their_time(tmp_path: Path) -> None:
+    sweep = prepare(load_sweep(sweep_file(tmp_path)), tmp_path)
+    runs = [make_run(sweep, "batch-size-10", seconds) for seconds in (0.1, 0.05)]
+    found = compare_all(*(open_side(tmp_path, str(run.path)) for run in runs))
+    (effect,) = found.effects
+    assert effect.effect is not None
+    assert effect.effect.value == pytest.approx(2.0, rel=0.1)
+    assert found.is_within_runs
+    with pytest.raises(NotFound, match="no sweep and no run"):
+        open_side(tmp_path, "neither")

@@ -1,0 +1,216 @@
+"""What a sweep's trials are: grids, one setting at a time, baselines, searches, quotas."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.bench.plan import Plan, make_plan
+from headway.errors import NotFound, SpecError
+from headway.spec.sweep import LoadedSweep, load_sweep
+
+JOB: dict[str, Any] = {
+    "workload": {"model": "softmax", "dataset": "mnist", "batch_size": 50, "evaluate": {"every": 10}},
+    "strategy": "ps-async",
+    "cluster": {"training": 2, "ps": 1},
+}
+
+
+def load(folder: Path, *overrides: str, full: bool = False, **settings: Any) -> LoadedSweep:
+    path = folder / "my_sweep.yaml"
+    path.write_text(json.dumps({"job": JOB, **settings}))
+    return load_sweep(path, overrides, full)
+
+
+def plan(folder: Path, **settings: Any) -> Plan:
+    return make_plan(load(folder, **settings), num_cores=4)
+
+
+def keys(found: Plan) -> list[str]:
+    return [trial.key for trial in found.trials]
+
+
+def test_a_grid_has_every_combination(tmp_path: Path) -> None:
+    found = plan(tmp_path, vary={"cluster.training": [1, 2, 3], "workload.batch_size": [50, 100]})
+    assert [(trial.tasks, trial.job["workload"]["batch_size"]) for trial in found.trials] == [
+        (tasks, size) for tasks in (1, 2, 3) for size in (50, 100)
+    ]
+    assert keys(found)[0] == "training-1-batch-size-50"
+    assert found.trials[0].settings == {"cluster.training": 1, "workload.batch_size": 50}
+
+
+def test_one_at_a_time_leaves_everything_else_as_in_the_job(tmp_path: Path) -> None:
+    found = plan(tmp_path, one_at_a_time={"cluster.training": [1, 3], "workload.batch_size": [25]})
+    assert [(trial.tasks, trial.job["workload"]["batch_size"]) for trial in found.trials] == [(1, 50), (3, 50), (2, 25)]
+
+
+def test_a_trial_is_measured_and_neither_evaluated_nor_saved(tmp_path: Path) -> None:
+    (trial,) = plan(tmp_path, vary={"workload.batch_size": [10]}, measure={"warmup": 7, "steps": 40}).trials
+    assert trial.job["measure"] == {"warmup": 7, "steps": 40, "seconds": 2.0, "most_warmup": 100}
+    assert trial.job["workload"]["stop"] == {"seconds": 3600.0}
+    assert trial.job["workload"]["evaluate"] == {}
+    assert trial.job["checkpoint"] == {"seconds": None}
+    assert trial.job["export"] is False
+
+
+def test_without_steps_a_trial_goes_to_its_jobs_own_end(tmp_path: Path) -> None:
+    (trial,) = plan(tmp_path, vary={"workload.stop.steps": [70]}, measure={"steps": None}).trials
+    assert trial.job["workload"]["stop"] == {"steps": 70}
+    assert trial.job["workload"]["evaluate"] == {"every": 10}
+    assert trial.job["measure"] == {"warmup": 10}
+
+
+def test_the_baseline_is_one_for_each_combination_that_makes_a_difference_to_it(tmp_path: Path) -> None:
+    found = plan(
+        tmp_path,
+        vary={"cluster.training": [1, 2], "cluster.ps": [1, 2], "workload.batch_size": [10, 20]},
+        baseline={"strategy": "single"},
+    )
+    baselines = [trial for trial in found.trials if trial.is_baseline]
+    assert [trial.key for trial in baselines] == ["single-batch-size-10", "single-batch-size-20"]
+    assert [trial.settings for trial in baselines] == [
+        {"strategy": "single", "workload.batch_size": size} for size in (10, 20)
+    ]
+    assert len(found.trials) == 2 + 8
+
+
+def test_combinations_that_are_the_same_job_are_one_trial(tmp_path: Path) -> None:
+    found = plan(tmp_path, vary={"strategy": ["single", "allreduce"], "cluster.ps": [1, 2]})
+    assert keys(found) == ["single", "allreduce"]
+
+
+def test_a_single_in_the_grid_is_the_baseline(tmp_path: Path) -> None:
+    found = plan(
+        tmp_path, vary={"strategy": ["single", "ps-async"], "cluster.training": [1, 2]}, baseline={"strategy": "single"}
+    )
+    assert [(trial.key, trial.is_baseline) for trial in found.trials] == [
+        ("single", True),
+        ("ps-async-training-1", False),
+        ("ps-async-training-2", False),
+    ]
+
+
+def test_what_no_job_allows_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    found = plan(tmp_path, vary={"strategy.pull_ahead": [0, 1], "strategy.kind": ["ps-async", "ps-sync"]})
+    left_out = [trial for trial in found.trials if trial.left_out]
+    assert [trial.settings for trial in left_out] == [{"strategy.pull_ahead": 1, "strategy.kind": "ps-sync"}]
+    assert "only for ps-async" in str(left_out[0].left_out)
+
+
+def test_a_sweep_of_which_nothing_can_be_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"no trial can be run\n.*ps-sync"):
+        plan(tmp_path, vary={"strategy": [{"kind": "ps-sync", "pull_ahead": 1}]})
+
+
+def test_the_quota_counts_every_task_of_a_local_trial_and_leaves_out_what_is_too_large(tmp_path: Path) -> None:
+    found = plan(
+        tmp_path, vary={"cluster.training": [1, 2, 4, 6]}, quota={"vcpus": 8, "of": {"chief": 2}}
+    )  # E1: master of 2, server of 1, workers of 1
+    assert [(trial.vcpus, bool(trial.left_out)) for trial in found.trials] == [
+        (3, False),
+        (4, False),
+        (6, False),
+        (8, False),
+    ]
+    tighter = plan(tmp_path, vary={"cluster.training": [1, 2, 4, 6]}, quota={"vcpus": 6, "of": {"chief": 2}})
+    assert [bool(trial.left_out) for trial in tighter.trials] == [False, False, False, True]
+    assert tighter.trials[-1].left_out == "quota: it needs 8 vCPUs, and 6 are allowed"
+
+
+def test_the_quota_of_emulated_nodes_is_what_their_machines_have(tmp_path: Path) -> None:
+    site = {"kind": "emulated", "nodes": {"ps": {"cpus": 0.4}, "worker": {"type": "n1-standard-2"}}}
+    found = plan(tmp_path, set={"site": site}, vary={"cluster.training": [1, 2]}, quota={"vcpus": 4})
+    assert [trial.vcpus for trial in found.trials] == [3, 5]
+    assert found.trials[1].left_out
+
+
+def test_a_search_is_on_synthetic_data_and_its_best_on_real_data(tmp_path: Path) -> None:
+    found = plan(
+        tmp_path,
+        vary={"cluster.training": [1, 2], "cluster.ps": {"best_of": [1, 2, 3]}},
+        baseline={"strategy": "single"},
+    )
+    assert [(trial.key, trial.data) for trial in found.trials] == [
+        ("single-synthetic", "synthetic"),
+        ("single-real", "real"),
+    ]
+    assert [group.settings for group in found.groups] == [{"cluster.training": 1}, {"cluster.training": 2}]
+    first = found.groups[0]
+    assert [(each.value, each.data) for each in first.candidates] == [
+        (1, "synthetic"),
+        (2, "synthetic"),
+        (3, "synthetic"),
+    ]
+    assert all(each.job["workload"]["dataset"]["synthetic"] for each in first.candidates)
+    assert [(each.value, each.data) for each in first.finals] == [(1, "real"), (2, "real"), (3, "real")]
+    assert found.grid == 2 + 2 * 4
+
+
+def test_a_search_with_made_up_data_needs_no_second_run(tmp_path: Path) -> None:
+    found = plan(tmp_path, set={"workload.dataset": "synthetic"}, vary={"cluster.ps": {"best_of": [1, 2]}})
+    assert found.groups[0].finals == ()
+    assert found.groups[0].key == "ps"
+
+
+def test_keys_can_begin_a_runs_name_and_are_all_different(tmp_path: Path) -> None:
+    long = [{"name": "mnist", "size": 0.1 * number, "synthetic": True} for number in range(1, 4)]
+    found = plan(tmp_path, vary={"workload.dataset": long, "strategy.exchange": ["at_will", "in_turn"]})
+    assert len(set(keys(found))) == 6
+    assert all(len(key) <= 63 and key == key.lower() and "." not in key and " " not in key for key in keys(found))
+    assert [trial.job["name"] for trial in found.trials] == keys(found)
+
+
+def test_overrides_are_for_the_sweep_or_else_for_its_job(tmp_path: Path) -> None:
+    loaded = load(tmp_path, "measure.repeats=2", "workload.batch_size=7", vary={"cluster.training": [1]})
+    assert loaded.sweep.measure.repeats == 2
+    assert loaded.job["workload"]["batch_size"] == 7
+    assert loaded.sweep.name == "my-sweep"
+
+
+def test_full_replaces_the_grid_and_merges_the_rest(tmp_path: Path) -> None:
+    changes = {
+        "vary": {"cluster.training": [1, 2, 4]},
+        "measure": {"steps": None},
+        "set": {"workload.stop": {"steps": 9}},
+    }
+    given: dict[str, Any] = {"vary": {"cluster.training": [1], "cluster.ps": [1, 2]}, "measure": {"warmup": 3}}
+    path = tmp_path / "full.yaml"
+    path.write_text(json.dumps({"job": JOB, **given, "full": changes}))
+    loaded = load_sweep(path, full=True)
+    assert loaded.sweep.vary == {"cluster.training": [1, 2, 4]}
+    assert (loaded.sweep.measure.warmup, loaded.sweep.measure.steps) == (3, None)
+    assert loaded.job["workload"]["stop"] == {"steps": 9}
+    assert load_sweep(path).sweep.measure.steps == 100
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "nothing to vary"),
+        ({"vary": {"cluster.training": []}}, "vary.cluster.training"),
+        ({"vary": {"a.b": [1]}, "one_at_a_time": {"a.b": [2]}}, "in vary, too"),
+        ({"vary": {"a": {"best_of": [1]}, "b": {"best_of": [1]}}}, "only one setting can be searched"),
+        ({"vary": {"seed": [1]}, "measure": {"repeats": 4, "most": 3}}, "most: 3, but repeats: 4"),
+        ({"vary": {"seed": [1]}, "measure": {"repeat": 4}}, "did you mean 'repeats'"),
+        ({"vary": {"seed": [1]}, "full": {"measure": {"steps": 0}}}, "--full"),
+        ({"vary": {"seed": [1]}, "set": {"workload.modle": "softmax"}}, "did you mean 'model'"),
+        ({"vary": {"seed": [1]}, "job": {"workload": {"command": "python x.py"}}}, "write measure: {steps: null}"),
+    ],
+)
+def test_a_mistake_in_a_sweep_is_explained(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load(tmp_path, **settings)
+    assert message in str(caught.value)
+
+
+def test_a_sweep_without_its_job_file_says_which(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"nowhere\.yaml"):
+        load(tmp_path, job="nowhere.yaml", vary={"seed": [1]})
+
+
+def test_full_without_an_original_method_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="no `full:`"):
+        load(tmp_path, full=True, vary={"seed": [1]})

@@ -1,0 +1,128 @@
+"""The order of a sweep's runs, how many there are, and what fits into a budget."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from headway.bench.schedule import Progress, expected_seconds, fit, following, need, rank, remaining_seconds
+from headway.spec.sweep import SweepMeasure
+
+MEASURE = SweepMeasure(repeats=3, interval=0.05)
+CLEAN: tuple[str, ...] = ()
+
+
+def done(key: str, *values: float, marks: tuple[tuple[str, ...], ...] | None = None, seconds: float = 10.0) -> Progress:
+    return Progress(key, marks or (CLEAN,) * len(values), values, 0, (seconds,) * len(values))
+
+
+def order_of(keys: list[str], measure: SweepMeasure, seed: int) -> list[str]:
+    """As a sweep would make its runs, when all values are alike."""
+    made: Counter[str] = Counter()
+    order = []
+    while key := following([done(each, *[100.0] * made[each]) for each in keys], measure, seed):
+        order.append(key)
+        made[key] += 1
+    return order
+
+
+def test_repeats_are_interleaved_and_every_round_has_an_order_of_its_own() -> None:
+    keys = [f"trial-{number}" for number in range(12)]
+    order = order_of(keys, MEASURE, seed=1)
+    rounds = [order[begin : begin + 12] for begin in range(0, 36, 12)]
+    assert len(order) == 36
+    assert all(sorted(each) == sorted(keys) for each in rounds)
+    assert len({tuple(each) for each in [*rounds, keys]}) == 4
+    assert order_of(keys, MEASURE, seed=1) == order
+    assert order_of(keys, MEASURE, seed=2) != order
+
+
+def test_an_interrupted_sweep_goes_on_in_the_same_order() -> None:
+    keys = ["a", "b", "c", "d"]
+    order = order_of(keys, MEASURE, seed=5)
+    for begin in range(len(order)):
+        made = Counter(order[:begin])
+        assert following([done(key, *[100.0] * made[key]) for key in keys], MEASURE, seed=5) == order[begin]
+
+
+def test_places_do_not_depend_on_who_else_is_there() -> None:
+    keys = [f"trial-{number}" for number in range(9)]
+    whole = sorted(keys, key=lambda key: rank(3, 0, key))
+    part = sorted(keys[:5], key=lambda key: rank(3, 0, key))
+    assert [key for key in whole if key in part] == part
+
+
+def test_narrow_intervals_need_no_more_runs_and_wide_ones_say_how_many() -> None:
+    assert need(done("a", 100, 101, 99), MEASURE).runs == 0
+    wide = need(done("a", 100, 130, 70), MEASURE)
+    assert wide.runs == 3  # the most allowed are 6
+    assert "wider than 5%" in wide.reason
+
+
+def test_at_the_most_allowed_it_ends_and_says_what_would_be_needed() -> None:
+    values = (100.0, 140.0, 60.0, 120.0, 80.0, 100.0)
+    ended = need(done("a", *values), MEASURE)
+    assert ended.runs == 0
+    assert "more runs would be needed" in ended.reason
+
+
+def test_the_number_of_missing_runs_is_about_right() -> None:
+    """Noise of 8 %: as many runs as are said to be missing make the interval narrow, more often than not."""
+    measure = SweepMeasure(repeats=5, most=400, interval=0.05)
+    random = np.random.default_rng(4)
+    ratios = []
+    for _ in range(60):
+        values = list(random.normal(100, 8, 5))
+        asked = 5 + need(done("a", *values), measure).runs
+        while need(done("a", *values), measure).runs:
+            values.append(random.normal(100, 8))
+        ratios.append(len(values) / asked)
+    assert 0.5 < np.median(ratios) < 2.0
+
+
+def test_marked_runs_are_made_again_up_to_the_most_allowed() -> None:
+    loaded = ("loaded",)
+    again = need(done("a", 100, 100, 100, marks=(CLEAN, loaded, CLEAN)), MEASURE)
+    assert again.runs == 1
+    assert "without a mark" in again.reason
+    assert need(done("a", *[100.0] * 6, marks=(loaded,) * 6), MEASURE).runs == 0
+
+
+def test_one_repeat_means_one_run_and_no_interval() -> None:
+    assert need(done("a", 100), SweepMeasure(repeats=1)).runs == 0
+    assert need(done("a", 100, 120), SweepMeasure(repeats=2)).runs == 0
+    assert need(done("a", 100, 120), SweepMeasure(repeats=2, most=8)).runs > 0
+
+
+def test_a_trial_that_only_fails_is_left_alone() -> None:
+    assert need(Progress("a", failures=1), MEASURE).runs == 3
+    assert need(Progress("a", failures=2), MEASURE).runs == 0
+    assert following([Progress("a", failures=2), Progress("b")], MEASURE, 1) == "b"
+
+
+def test_the_statistic_decides_what_narrow_is() -> None:
+    values = (100.0, 100.0, 100.0, 100.0, 160.0)
+    assert need(done("a", *values), SweepMeasure(repeats=5, statistic="mean")).runs > 0
+    assert need(done("a", *values), SweepMeasure(repeats=5, statistic="mlperf")).runs == 0
+
+
+def test_time_is_expected_from_own_runs_then_from_others_then_guessed() -> None:
+    slow, quick, new = done("slow", 1, 1, seconds=60), done("quick", 1, seconds=4), Progress("new")
+    assert expected_seconds(slow, [slow, quick, new]) == 60
+    assert expected_seconds(new, [slow, quick, new]) == 32
+    assert expected_seconds(new, [new]) > 0
+    assert remaining_seconds([slow, quick, new], MEASURE) == pytest.approx(60 + 2 * 4 + 3 * 32)
+
+
+def test_a_budget_cuts_repeats_before_it_leaves_out_trials() -> None:
+    trials = [done(f"trial-{number}", seconds=10) for number in range(4)]
+    known = [Progress(each.key, seconds=(10.0,)) for each in trials]
+    assert fit(known, MEASURE, budget=1000, seed=1).runs == 12
+    tight = fit(known, MEASURE, budget=55, seed=1)
+    assert (tight.runs, tight.wanted) == (5, 12)
+    assert tight.left_out == ()
+    assert len(tight.cut) == 4
+    tighter = fit(known, MEASURE, budget=25, seed=1)
+    assert len(tighter.left_out) == 2
