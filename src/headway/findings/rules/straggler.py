@@ -17,6 +17,9 @@ def look(facts: Facts) -> Iterator[Finding]:
     behind: list[tuple[Lag, Task]] = []
     for task in facts.training:
         found = lag(facts, task)
+        node = facts.node_of(task)
+        if task is facts.chief and node is not None and node.is_short_of_cpu:
+            continue  # the finding about the chief's machine says so
         if found is not None and found.factor >= SLOWER:
             behind.append((found, task))
     if not behind or len(behind) * 2 > len(facts.training):
