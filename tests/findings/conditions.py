@@ -323,6 +323,7 @@ EXPLAINED = {
     ("staleness", "too_small"): "Softmax regression is too small to distribute.",
     ("input_bound", "too_small"): "Softmax regression is too small to distribute.",
     ("storage", "too_small"): "Softmax regression is too small to distribute.",
+    ("throughput_change", "server_network"): "a: before its credits are gone the server sends at full rate.",
     ("unbalanced", "server_network"): "The server that holds nearly everything carries nearly all traffic.",
     ("server_cpu", "warmup"): "Five steps of warm-up are too few where a step takes milliseconds.",
     ("too_small", "warmup"): "Five steps of warm-up are too few where a step takes milliseconds.",
