@@ -17,6 +17,9 @@ def look(facts: Facts) -> Iterator[Finding]:
     behind: list[tuple[Lag, Task]] = []
     for task in facts.training:
         found = lag(facts, task)
+        node = facts.node_of(task)
+        if task is facts.chief and node is not None and node.is_short_of_cpu:
+            continue  # the finding about the chief's machine says so
         if found is not None and found.factor >= SLOWER:
             behind.append((found, task))
     if not behind or len(behind) * 2 > len(facts.training):
@@ -45,6 +48,8 @@ def _why(facts: Facts, task: Task, node: Node | None) -> str:
         shared = f", which it shares with {', '.join(beside)}" if beside else ""
         less = f" (others have {cpus(most)})" if most > node.cpus else ""
         return f"The CPU of {node.name}{shared} was full {percent(node.cpu_full)} of the time{less}."
+    if "ps" not in node.roles and any("ps" in other.roles for other in others):
+        return f"Its variables cross the network; those of a task beside a server need not ({others[0].name})."
     return f"Neither CPU nor network of {node.name} was full: look at its input, or at what else it does."
 
 
