@@ -76,7 +76,7 @@ def collected(folder: SweepFolder) -> dict[str, Any]:
         "sweep": folder.spec.name,
         "day": day,
         "machine": f"{environment.get('cpu', '?')}, {environment.get('cores', '?')} cores",
-        "commit": environment.get("git", {}).get("commit") if isinstance(environment.get("git"), dict) else None,
+        "commit": ((environment.get("commit") or {}).get("hash") or "")[:7] or None,
         "finished": folder.is_finished,
         "minutes": round(sum(each.seconds or 0.0 for each in runs) / 60, 1),
         "trials": [line_of(trial) for trial in trials],

@@ -129,7 +129,9 @@ def measured_table(line: Line, trials: Sequence[Measured]) -> str:
         name = f"{trial.name}{' (baseline)' if trial.is_baseline else ''}"
         rows.append([name, str(trial.tasks), trial.data, shown, str(len(samples)), *more, ", ".join(raw["marks"])])
     state = "" if line["finished"] else " It was broken off: what was measured until then."
-    where = f"`examples/{line['sweep']}.yaml`, {line['day']}, {line['machine']}, {line['minutes']:g} minutes.{state}"
+    commit = f" at commit {line['commit']}" if line["commit"] else ""
+    about = f"{line['day']}{commit}, {line['machine']}, {line['minutes']:g} minutes of runs.{state}"
+    where = f"`examples/{line['sweep']}.yaml`, {about}"
     heads = [
         "trial",
         "training tasks",
@@ -147,8 +149,12 @@ def measured_table(line: Line, trials: Sequence[Measured]) -> str:
 def said(samples: Sequence[float]) -> str:
     found = estimate(samples)
     if found.num < 2:
-        return f"{found.value:.4g}"
-    return f"{found.value:.4g} ({found.low:.4g} to {found.high:.4g})"
+        return number(found.value)
+    return f"{number(found.value)} ({number(found.low)} to {number(found.high)})"
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def middle(trial: Measured, name: str) -> str:
