@@ -246,11 +246,11 @@ def _machine() -> dict[str, Any]:
 
 
 def rounds(cells: list[Cell]) -> list[Cell]:
-    """What is to be run: the first variant of everything, then the second ..., so that a matrix that is broken off has
-    seen every condition."""
+    """What is to be run: the first variant of everything, then what was kept out, then the rest, so that a matrix
+    that is broken off has seen every condition."""
 
     def number(cell: Cell) -> int:
-        return int(cell.variant) // 4 if cell.variant.isdigit() else ord(cell.variant[0]) - ord("a")
+        return int(cell.variant) // 4 if cell.variant.isdigit() else "acb".index(cell.variant[0])
 
     return sorted((cell for cell in cells if cell.job), key=number)
 

@@ -48,7 +48,14 @@ def folder(tmp_path: Path) -> RunFolder:
     folder.write_facts({**folder.facts(), "launches": [{"started": 0.0, "ended": 100.0}], "state": "finished"})
     nodes = {"ps0": ["ps/0"], "worker0": ["worker/0"], "worker1": ["worker/1"]}
     ready = [
-        {"t": 1.0, "kind": "node_ready", "node": name, "tasks": tasks, "asked": {"cpus": 0.5, "rate": RATE}}
+        {
+            "t": 1.0,
+            "kind": "node_ready",
+            "node": name,
+            "tasks": tasks,
+            "asked": {"cpus": 0.5, "rate": RATE},
+            "cores": [0, 1],
+        }
         for name, tasks in nodes.items()
     ]
     write(folder.events(LAUNCHER), ready)
@@ -78,6 +85,7 @@ def test_only_the_measured_time_counts(folder: RunFolder) -> None:
     assert server.mean("cpus") == pytest.approx(0.1)
     assert server.mean("received") == pytest.approx(0.9 * RATE)
     assert server.t.min() >= 10.5
+    assert server.cores == 2
     assert facts.node_of(facts.training[0]).name == "worker0"  # type: ignore[union-attr]
     assert len(facts.staleness) == facts.num_steps
 

@@ -146,7 +146,7 @@ def _nodes(
             memory_limit=wanted.get("memory") or (float(limit[-1]) if len(limit) else None),
             disk_read=disk.get("read"),
             oom_kills=max(int(max(kills, default=0)), sum(task in killed for task in told.get("tasks", ()))),
-            cores=told.get("cores"),
+            cores=len(told.get("cores") or ()) or None,
             series=_series(mine, "sampler", NODE_RATES, NODE_LEVELS, *window),
         )
 

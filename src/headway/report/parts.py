@@ -12,6 +12,7 @@ from headway.report.page import Page
 from headway.report.run_entries import commit_in_words, run_entry
 from headway.report.words import cell, in_unit, interval, number, say, spread
 
+TIGHT = ("state", "strategy", "what", "verdict")  # columns of short texts, which stay on one line
 SECTIONS = {
     "findings": "Findings",
     "results": "Results",
@@ -109,6 +110,9 @@ def findings(page: Page) -> str:
         parts.append(
             '<p class="none">No trouble was found: no rule saw a resource or a task that held these runs back.</p>'
         )
+    if not_read := [run for run in page["runs"] if run.get("findings_problem")]:
+        paths = [run["path"] for run in not_read]
+        parts.append(f'<p class="note">No rule could read the record of {links(paths, page)}.</p>')
     if good:
         inner = "".join(_finding(one, page) for one in good)
         parts.append(
@@ -207,8 +211,11 @@ def _line(row: dict[str, Any], columns: list[dict[str, Any]], has_runs: bool, pa
         value, unit = row["cells"].get(column["key"]), column["unit"]
         why = f'<span class="why">{escaped(row["note"])}</span>' if place == 0 and row["note"] else ""
         if unit == "text":
-            name = ' class="name"' if column["key"] in ("run", "commit") else ""
-            cells.append(f"<td{name}>{escaped(cell(value, unit))}{why}</td>")
+            kind = "name" if column["key"] in ("run", "commit") else "tight" if column["key"] in TIGHT else ""
+            text = escaped(cell(value, unit))
+            if column["key"] == "run" and len(row["runs"]) == 1:
+                text = f'<a href="#{page["ids"][row["runs"][0]]}">{text}</a>'
+            cells.append(f'<td class="{kind}">{text}{why}</td>')
         elif isinstance(value, dict):
             around: list[str] = []
             if "p95" in value:

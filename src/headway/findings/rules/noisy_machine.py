@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from headway.findings.base import Evidence, Finding, Rule
-from headway.findings.facts import Array, Facts, weighted_mean
+from headway.findings.facts import Array, Facts, percentile, weighted_mean
 from headway.findings.words import cpus, percent
 
 OTHERS = 0.25  # of the machine's cores
@@ -19,7 +19,8 @@ STEAL = 0.05  # of the cores
 
 def taken(facts: Facts) -> tuple[Array, Array, Array] | None:
     """(seconds, CPUs of all processes, CPUs of other processes than the run's), for each sample; None: not recorded."""
-    nodes = [node for node in facts.nodes if len(node.t) > 1 and np.any(~np.isnan(node.get("machine_cpus")))]
+    whole = "cpus" if facts.site == "local" else "machine_cpus"  # a local node is the machine, in old records, too
+    nodes = [node for node in facts.nodes if len(node.t) > 1 and np.any(~np.isnan(node.get(whole)))]
     if not nodes:
         return None
     first = max(nodes, key=lambda node: len(node.t))
@@ -31,7 +32,7 @@ def taken(facts: Facts) -> tuple[Array, Array, Array] | None:
     else:
         for node in nodes:
             ours += np.interp(first.t, node.t, np.nan_to_num(node.get("cpus")))
-    machine = first.get("machine_cpus")
+    machine = first.get(whole)
     return first.get("seconds"), machine, np.maximum(machine - ours, 0)
 
 
@@ -40,6 +41,8 @@ def look(facts: Facts) -> Iterator[Finding]:
     if found is None or not facts.cores:
         return
     seconds, machine, others = found
+    if percentile(machine, 95) > 1.1 * facts.cores:
+        return  # more cores than this run may use: what others do there takes nothing from it
     allowed = OTHERS + (EMULATION if facts.site == "emulated" else 0.0)
     mean = weighted_mean(others, seconds)
     full = float(np.sum(seconds[machine >= (1 - IDLE) * facts.cores]) / np.sum(seconds))

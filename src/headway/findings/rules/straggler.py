@@ -17,6 +17,9 @@ def look(facts: Facts) -> Iterator[Finding]:
     behind: list[tuple[Lag, Task]] = []
     for task in facts.training:
         found = lag(facts, task)
+        node = facts.node_of(task)
+        if task is facts.chief and node is not None and node.is_short_of_cpu:
+            continue  # the finding about the chief's machine says so
         if found is not None and found.factor >= SLOWER:
             behind.append((found, task))
     if not behind or len(behind) * 2 > len(facts.training):
@@ -45,6 +48,8 @@ def _why(facts: Facts, task: Task, node: Node | None) -> str:
         shared = f", which it shares with {', '.join(beside)}" if beside else ""
         less = f" (others have {cpus(most)})" if most > node.cpus else ""
         return f"The CPU of {node.name}{shared} was full {percent(node.cpu_full)} of the time{less}."
+    if "ps" not in node.roles and any("ps" in other.roles for other in others):
+        return f"Its variables cross the network; those of a task beside a server need not ({others[0].name})."
     return f"Neither CPU nor network of {node.name} was full: look at its input, or at what else it does."
 
 
@@ -54,8 +59,8 @@ RULE = Rule(
     means="A slow task holds everybody up in a synchronous strategy; in an asynchronous one its gradients are stale "
     "and its machine gives less than it costs.",
     threshold=f"Its steps take {SLOWER} times as long as the others' in the median (ps-sync: it comes last in most "
-    "updates, and the update waits that long; allreduce: it computes while the others' CPUs idle). If half of the "
-    "tasks or more are slow, they are of two kinds and nobody is a straggler.",
+    "updates, and the update waits that long; allreduce: it computes while the others' CPUs idle). If more than "
+    "half of the tasks are slow, they are of two kinds and nobody is a straggler.",
     advice="Give it a machine like the others', or a smaller batch (cluster.ROLE.batch_size); with ps-sync do not wait "
     "for it (strategy.aggregate one below the number of tasks).",
     needs="Two or more training tasks; for all-reduce their nodes' CPUs.",
