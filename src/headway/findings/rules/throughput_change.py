@@ -146,6 +146,8 @@ def _amount(name: str, value: float) -> str:
         return cpus(value)
     if name == "credits":
         return quantity(value)
+    if name == "disk_read":
+        return f"{format_bytes(value)}/s"
     return format_bytes(value) if name == "memory" else format_rate(value)
 
 
