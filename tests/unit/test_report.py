@@ -219,7 +219,7 @@ def test_a_sweep_is_a_table_of_its_trials_with_what_failed_and_what_is_doubtful(
     sweep = make_sweep(
         tmp_path,
         "e1-scaling",
-        repeats=1,
+        repeats=2,
         steps=60,
         published="e1-scaling",
         vary=VARIED,
