@@ -219,7 +219,7 @@ def test_a_sweep_is_a_table_of_its_trials_with_what_failed_and_what_is_doubtful(
     sweep = make_sweep(
         tmp_path,
         "e1-scaling",
-        repeats=1,
+        repeats=2,
         steps=60,
         published="e1-scaling",
         vary=VARIED,
@@ -229,7 +229,7 @@ def test_a_sweep_is_a_table_of_its_trials_with_what_failed_and_what_is_doubtful(
     (collection,) = found["collections"]
     rows = {row["cells"]["configuration"]: row for row in collection["tables"][0]["rows"]}
     assert "not ready within 180 s" in rows["ps-sync, worker 4"]["note"]
-    assert "loaded (1 of 1 runs)" in rows["ps-async, worker 3"]["note"]
+    assert "loaded (1 of 2 runs)" in rows["ps-async, worker 3"]["note"]
     assert rows["single"]["cells"]["speedup"]["value"] == pytest.approx(1.0)
     lines = [series["name"] for series in collection["charts"][0]["series"] if series["style"] == "measured"]
     assert lines == ["single", "ps-async"]

@@ -65,6 +65,7 @@ def page(
             "every_run": every_run(digests),
             "environments": _environments(digests),
             "ids": numbers,
+            "names": {numbers[path]: digests[path]["name"] for path in paths},
         }
     )
     return {**made, "runs": [{"id": numbers[path], **digests[path]} for path in paths]}
