@@ -28,8 +28,8 @@ def look(facts: Facts) -> Iterator[Finding]:
     wanted = facts.warmup + count
     yield RULE.finding(
         f"first steps of {task.name}",
-        f"{_first(count, first)} of {task.name} took {format_seconds(lost)} more than later ones, {percent(share)} of the "
-        "measured time: the rate is too low by about as much.",
+        f"{_first(count, first)} of {task.name} took {format_seconds(lost)} more than later ones, {percent(share)} of "
+        "the measured time: the rate is too low by about as much.",
         "certain" if share >= 2 * COST else "likely",
         Evidence("time lost in the first steps", lost, "s", task.name),
         Evidence("... of the measured time", share, "share", task.name),
