@@ -26,8 +26,6 @@ class Cell:
     kept_out: bool = False
     burners: int = 0
     """Processes of others that compute meanwhile."""
-    burn_after: float = 0.0
-    """... from so many seconds of training on."""
     photos: bool = False
     """The data are large photographs, not in memory when the run begins."""
     trials: tuple[str, ...] = ()

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from math import isnan
 
 from headway.findings.base import Evidence, Finding, Rule
+from headway.findings.catalogue.input_bound import worst
 from headway.findings.facts import Facts, Node
-from headway.findings.rules.input_bound import worst
 from headway.findings.words import percent
 from headway.units import format_bytes
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from headway.findings.base import Evidence, Finding, Rule
+from headway.findings.catalogue.noisy_machine import taken
 from headway.findings.facts import Array, Facts, bins, median, spread_of
-from headway.findings.rules.noisy_machine import taken
 from headway.findings.words import cpus, percent, quantity
 from headway.units import format_bytes, format_rate, format_seconds
 
