@@ -24,7 +24,7 @@ from harness import SYNTHETIC, Launched, launched, make_job
 from headway import workloads
 from headway.agent.agent import free_ports
 from headway.engines.assignment import Assignment
-from headway.record.files import to_json
+from headway.record.files import to_json, write_atomically
 from headway.record.folder import RunFolder
 from headway.spec.cluster import Task
 from headway.spec.job import Job
@@ -125,7 +125,7 @@ def member(
         path = Path(folder) / Task.parse(task).slug
         values: dict[str, Any] = trainer.snapshot().values
         np.savez(path.with_suffix(".npz"), **values)
-        path.with_suffix(".json").write_text(json.dumps(results), encoding="utf-8")
+        write_atomically(path.with_suffix(".json"), json.dumps(results))  # last: who sees it finds all of it
 
 
 def used_devices(kind: str) -> list[str]:
@@ -149,46 +149,57 @@ def folder_of(root: Path, job: Job) -> RunFolder:
     return folder
 
 
+class Members:
+    """Both members' processes, which go through all cases while the test does something else: `script` calls `member`
+    with them. Use as a context manager."""
+
+    def __init__(self, root: Path, script: str, cases: Mapping[str, Case], limit: float = 100) -> None:
+        self._root = root
+        self._deadline = time.monotonic() + limit
+        self._folders = {name: folder_of(root, case.job()).path for name, case in cases.items()}
+        ports = free_ports(2, None, None)
+        cluster = {Task.parse(name).role: [f"127.0.0.1:{port}"] for name, port in zip(MEMBERS, ports, strict=True)}
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "TF_CPP_MIN_LOG_LEVEL": "1"}
+        folders = json.dumps({name: str(folder) for name, folder in self._folders.items()})
+        self._processes = []
+        for name in MEMBERS:
+            with (root / f"{Task.parse(name).slug}.log").open("wb") as log:
+                command = [sys.executable, script, name, json.dumps(cluster), folders]
+                self._processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
+
+    def __enter__(self) -> Members:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+    def trained(self, case: str) -> dict[str, Trained]:
+        """What came out of a case, as soon as both have made it."""
+        folder = self._folders[case]
+        results = {name: folder / f"{Task.parse(name).slug}.json" for name in MEMBERS}
+        while not all(path.exists() for path in results.values()):
+            codes = [process.poll() for process in self._processes]
+            if any(codes) or codes == [0, 0] or time.monotonic() > self._deadline:
+                logs = "\n".join(path.read_text()[-3000:] for path in self._root.glob("*.log"))
+                pytest.fail(f"no results of {case}; the members' exit codes are {codes}:\n{logs}")
+            time.sleep(0.1)
+        return {
+            name: Trained(
+                dict(np.load(path.with_suffix(".npz"))),
+                json.loads(path.read_text()),
+                json.loads(path.with_suffix(".devices").read_text()) if case == "devices" else [],
+            )
+            for name, path in results.items()
+        }
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Trained]]:
     """Of each case, what each member ended with."""
-    return trained_by_members(tmp_path_factory.mktemp("allreduce"), __file__, CASES)
-
-
-def trained_by_members(
-    root: Path, script: str, cases: Mapping[str, Case], limit: float = 100
-) -> dict[str, dict[str, Trained]]:
-    """The same of other cases: `script` calls `member` with them."""
-    folders = {name: str(folder_of(root, case.job()).path) for name, case in cases.items()}
-    ports = free_ports(2, None, None)
-    cluster = {Task.parse(name).role: [f"127.0.0.1:{port}"] for name, port in zip(MEMBERS, ports, strict=True)}
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "TF_CPP_MIN_LOG_LEVEL": "1"}
-    processes = []
-    for name in MEMBERS:
-        command = [sys.executable, script, name, json.dumps(cluster), json.dumps(folders)]
-        with (root / f"{Task.parse(name).slug}.log").open("wb") as log:
-            processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
-    try:
-        codes = [process.wait(timeout=limit) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    if codes != [0, 0]:
-        pytest.fail("\n".join(path.read_text()[-3000:] for path in root.glob("*.log")))
-    return {
-        case: {
-            name: Trained(
-                dict(np.load(Path(folder) / f"{Task.parse(name).slug}.npz")),
-                json.loads((Path(folder) / f"{Task.parse(name).slug}.json").read_text()),
-                json.loads((Path(folder) / f"{Task.parse(name).slug}.devices").read_text())
-                if case == "devices"
-                else [],
-            )
-            for name in MEMBERS
-        }
-        for case, folder in folders.items()
-    }
+    with Members(tmp_path_factory.mktemp("allreduce"), __file__, CASES) as members:
+        return {case: members.trained(case) for case in CASES}
 
 
 def initial_of(job: Job) -> dict[str, Any]:

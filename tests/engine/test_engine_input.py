@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness import make_job
 
 from headway.engines.tensorflow.input import batches, index_batches, share_length
+from headway.engines.tensorflow.problem import Problem
 
 
 def stream(num_examples: int, num_indices: int, batch_size: int = 7, **settings: Any) -> list[int]:
@@ -62,3 +64,13 @@ def test_features_and_labels_stay_together() -> None:
     dataset = batches(features, labels, lambda stored: stored * 2, index_batches(40, 8, seed=1))
     for got, label in itertools.islice(dataset, 12):
         np.testing.assert_array_equal(got.numpy().astype(int) * 5, label.numpy())
+
+
+def test_colours_are_brought_about_zero() -> None:
+    black, white = np.zeros([1, 32, 32, 3], np.uint8), np.full([1, 32, 32, 3], 255, np.uint8)
+    workload = {"model": "resnet", "dataset": {"name": "cifar10"}}
+    problem = Problem(make_job(workload=workload))
+    np.testing.assert_allclose(problem.scaled(black)[0, 0, 0], [-1.9895, -1.9803, -1.7068], atol=1e-4)
+    np.testing.assert_allclose(problem.scaled(white)[0, 31, 31], [2.0591, 2.1265, 2.1158], atol=1e-4)
+    plain = Problem(make_job(workload={**workload, "dataset": {"name": "cifar10", "colours": None}}))
+    assert (plain.scaled(white).numpy() == 1).all()

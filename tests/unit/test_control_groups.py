@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headway.host import control_groups
-from headway.host.control_groups import PERIOD_US, ControlGroupError, Limits
+from headway.host.control_groups import PERIOD_US, ControlGroupError, Limits, slices
 
 LIMITS = Limits(cpus=0.25, memory=2**30, disk_read=1e8, disk_write=5e7, device="254:0")
 
@@ -118,3 +118,12 @@ def test_only_groups_of_ours_are_made_or_listed(tmp_path: Path) -> None:
     groups.find("hw-b").remove()
     assert not (tmp_path / "hw-b").exists()
     assert groups.existing() == []
+
+
+@pytest.mark.parametrize(
+    ("cpus", "wanted"),
+    [(0.25, (5000, 20_000)), (0.05, (1000, 20_000)), (1 / 30, (1000, 30_000)), (0.001, (1000, 1_000_000))],
+)
+def test_a_small_share_of_a_cpu_comes_in_slices_that_the_kernel_takes(cpus: float, wanted: tuple[int, int]) -> None:
+    """Credits of 2 an hour are a thirtieth of a CPU, which in slices of 20 ms would be less than the kernel allows."""
+    assert slices(cpus) == wanted

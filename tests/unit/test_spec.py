@@ -109,6 +109,10 @@ def test_a_mistake_names_the_setting_the_value_and_what_is_allowed(changes: dict
         ({"model": "linear"}, ["workload", "linear needs"]),
         ({"batch_size": 10**9}, ["batch_size: 1000000000", "examples"]),
         ({"global_batch_size": 10**9}, ["global_batch_size: 1000000000", "examples"]),
+        (
+            {"dataset": {"name": "mnist", "colours": {"mean": [0.1, 0.2, 0.3], "deviation": [0.3]}}},
+            ["dataset.colours.mean: 3 numbers", "mnist has 1 channels"],
+        ),
         ({"global_batch_size": 0}, ["workload.global_batch_size: 0", "greater than or equal to 1"]),
         ({"global_batch_size": 1}, ["workload.global_batch_size: 1", "2 training tasks", "allowed: 2 or more"]),
         (

@@ -103,6 +103,17 @@ def test_restarts_are_delayed_more_and_more_and_end() -> None:
     assert world.exit(PS1) == [End("failed", "worker/0 failed after 2 restarts: signal SIGKILL")]
 
 
+def test_what_would_fail_again_is_not_started_again() -> None:
+    world = World()
+    world.tell(Tick())
+    world.up(CHIEF, PS0, PS1)
+    world.say(WORKER, "failed", error="SiteError", message="no GPU here", hopeless=True)
+    world.exit(WORKER, 1)
+    world.exit(CHIEF)
+    world.exit(PS0)
+    assert world.exit(PS1) == [End("failed", "worker/0 failed: SiteError: no GPU here")]
+
+
 def test_a_worker_may_be_given_up() -> None:
     world = running(restart={"attempts": 0, "exhausted": "continue"})
     assert world.exit(WORKER) == []

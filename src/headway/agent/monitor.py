@@ -100,6 +100,8 @@ class Monitor:
             "throttled_seconds": reading.throttled_seconds,
             "oom_kills": reading.oom_kills,
             **{f"{what}_pressure_seconds": seconds for what, seconds in reading.pressure.items()},
+            "machine_cpu_seconds": reading.machine_cpu_seconds,
+            "steal_seconds": reading.steal_seconds,
         }
         if self._account is not None and reading.cpu_seconds is not None and self._group is not None:
             before = self._account.cpus

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from headway import __version__
-from headway.cli import data, init, inspect, launch, setup, sweeps, training
+from headway.cli import data, figures, findings, init, inspect, launch, report, setup, sweeps, training
 from headway.errors import INTERRUPTED_EXIT_CODE, HeadwayError
 
 EPILOG = """
@@ -46,9 +46,12 @@ def common(
 training.add_to(app)
 launch.add_to(app)
 inspect.add_to(app)
+findings.add_to(app)
+report.add_to(app)
 setup.add_to(app)
 init.add_to(app)
 data.add_to(app)
+figures.add_to(app)
 sweeps.add_to(app)
 
 

@@ -76,8 +76,11 @@ def show(run: RunName, root: Root = None, output: Output = Format.text) -> None:
 
     Its figures, tasks, evaluations, what happened, what was chosen and why, and where it ran.
     """
+    from headway.cli.findings import brief_lines
     from headway.cli.live import note_text
     from headway.cli.summary import headline, server_rows, summary_lines
+    from headway.findings import findings as find
+    from headway.metrics.consistency import of_run
     from headway.record.folder import LAUNCHER
     from headway.record.run import load
     from headway.record.seal import result
@@ -99,6 +102,8 @@ def show(run: RunName, root: Root = None, output: Output = Format.text) -> None:
     print(f"{headline(figures)}\n")
     for what, figure in summary_lines(figures, found):
         print(f"  {what:<26} {figure}")
+    for wrong in of_run(figures):
+        print(f"  {'contradicts itself':<26} {wrong.text}")
     if figures["staleness"]:
         shares = {
             key: value / figures["staleness"]["gradients"] for key, value in figures["staleness"]["histogram"].items()
@@ -128,6 +133,11 @@ def show(run: RunName, root: Root = None, output: Output = Format.text) -> None:
         print("\nwhat happened")
         for event, text in notable:
             print(f"  {event['t'] - figures['created']:8.1f} s  {text}")
+    found_here = find(found, figures)
+    if found_here:
+        print(f"\nfindings (headway findings {found.name})")
+        for line in brief_lines(found_here):
+            print(line)
     print("\nchosen, and why")
     for choice in found.choices:
         print(f"  {choice['path']}: {choice['value']}  ({choice['reason']})")

@@ -21,6 +21,15 @@ PREFIX = "hw-"
 CONTROLLERS = ("cpu", "memory", "io", "freezer")
 # Quotas are given out in slices of this length. Shorter ones make a slow CPU smoother, and cost more switches.
 PERIOD_US = 20_000
+LEAST_QUOTA_US = 1000  # the kernel refuses less: a small share of a CPU comes in longer slices
+
+
+def slices(cpus: float) -> tuple[int, int]:
+    """(quota, period) in microseconds."""
+    period = max(PERIOD_US, min(1_000_000, round(LEAST_QUOTA_US / cpus)))
+    return max(LEAST_QUOTA_US, round(cpus * period)), period
+
+
 REMOVE_SECONDS = 2.0
 
 
@@ -215,8 +224,9 @@ class Version1(_Trees):
     def limit(self, limits: Limits) -> None:
         if limits.cpus is not None:
             folder = self._need("cpu", "CPU")
-            self._set(folder / "cpu.cfs_period_us", str(PERIOD_US))
-            self._set(folder / "cpu.cfs_quota_us", str(round(limits.cpus * PERIOD_US)))
+            quota, period = slices(limits.cpus)
+            self._set(folder / "cpu.cfs_period_us", str(period))
+            self._set(folder / "cpu.cfs_quota_us", str(quota))
         if limits.memory is not None:
             self._set(self._need("memory", "memory") / "memory.limit_in_bytes", str(limits.memory))
         for bound, kind in ((limits.disk_read, "read"), (limits.disk_write, "write")):
@@ -246,7 +256,8 @@ class Version1(_Trees):
 class Version2(_Trees):
     def limit(self, limits: Limits) -> None:
         if limits.cpus is not None:
-            self._set(self._need("cpu", "CPU") / "cpu.max", f"{round(limits.cpus * PERIOD_US)} {PERIOD_US}")
+            quota, period = slices(limits.cpus)
+            self._set(self._need("cpu", "CPU") / "cpu.max", f"{quota} {period}")
         if limits.memory is not None:
             self._set(self._need("memory", "memory") / "memory.max", str(limits.memory))
         bounds = {"rbps": limits.disk_read, "wbps": limits.disk_write}

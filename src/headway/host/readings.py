@@ -62,6 +62,10 @@ class HostReading:
     oom_kills: int | None = None
     pressure: dict[str, float] = field(default_factory=dict)
     """cpu, memory, io -> seconds in which some process waited for it."""
+    machine_cpu_seconds: float | None = None
+    """Of all processes of the machine, also where the node is only a part of it: what others took can be seen."""
+    steal_seconds: float | None = None
+    """In which this machine, a virtual one, wanted a CPU and another one had it."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,7 @@ class Readings:
     def host(self) -> HostReading:
         """The whole machine, or the group's share of it."""
         loopback, external, storage = self._traffic()
+        switches, busy, steal = self._scheduler()
         if self._group is not None:
             used = self._group.usage()
             return HostReading(
@@ -100,12 +105,23 @@ class Readings:
                 None,  # the kernel counts them for the whole machine
                 used.throttled_seconds,
                 used.oom_kills,
+                machine_cpu_seconds=busy,
+                steal_seconds=steal,
             )
-        switches, busy = self._scheduler()
         memory, total = self._memory()
         read, written = self._disks() if storage is None else (storage.received_bytes, storage.sent_bytes)
         return HostReading(
-            busy, memory, total, loopback, external, read, written, switches, None, None, self._pressure()
+            busy,
+            memory,
+            total,
+            loopback,
+            external,
+            read,
+            written,
+            switches,
+            pressure=self._pressure(),
+            machine_cpu_seconds=busy,
+            steal_seconds=steal,
         )
 
     def process(self, pid: int, switches: bool = False, ended_children: bool = False) -> ProcessReading | None:
@@ -127,17 +143,18 @@ class Readings:
             context_switches=_switches(f"{folder}/task") if switches else None,
         )
 
-    def _scheduler(self) -> tuple[int | None, float | None]:
-        """Context switches, and seconds in which CPUs were not idle."""
-        switches, busy = None, None
+    def _scheduler(self) -> tuple[int | None, float | None, float | None]:
+        """Context switches, seconds in which CPUs were not idle, and in which they were another machine's."""
+        switches, busy, steal = None, None, None
         for line in lines(f"{self._proc}/stat"):
             if line[0] == b"ctxt":
                 switches = int(line[1])
             elif line[0] == b"cpu":
-                user, nice, system, idle, iowait, irq, softirq, *_ = (int(each) for each in line[1:8])
+                user, nice, system, idle, iowait, irq, softirq, *more = (int(each) for each in line[1:9])
                 del idle, iowait
                 busy = (user + nice + system + irq + softirq) / TICKS
-        return switches, busy
+                steal = more[0] / TICKS if more else None
+        return switches, busy, steal
 
     def _memory(self) -> tuple[int | None, int | None]:
         sizes = {line[0]: line[1] for line in lines(f"{self._proc}/meminfo") if len(line) > 1}

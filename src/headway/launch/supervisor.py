@@ -18,6 +18,7 @@ Rules it enforces
   real end, with everybody. Only a user's stop stays.
 - With `replication: in_graph` the chief's steps need every training task: these are told to stop when it is done.
 - The chief finalizes only after every other training task has ended: its last snapshot holds all updates.
+- A task that fails for what would be so again (a device that is not there, damaged data) is not started again.
 - A run that is made to be measured (measuring.py): all are told when the warm-up is over, and to stop when enough is
   measured.
 - A task that is silent, does not start, or makes no step within its limit (watch.py) is killed; that is a failure like
@@ -464,14 +465,15 @@ class Supervisor:
         state.failure = reason
         state.restarts += 1
         allowed = self.job.restart.attempts
-        if state.restarts <= allowed:
+        if state.restarts <= allowed and not state.is_hopeless:
             self._note("restarting", task=str(state.task), reason=reason, restart=state.restarts, allowed=allowed)
             return True
         if self._is_spare(state.task):
             self._note("given_up", task=str(state.task), reason=reason)
             self._tell_updater("leave", task=str(state.task))
         else:
-            again = f" after {allowed} restarts" if allowed else ""
+            made = state.restarts - 1
+            again = f" after {made} restart{'s' if made > 1 else ''}" if made else ""
             self._end_run("failed", f"{state.task} failed{again}: {reason}", now)
         return False
 

@@ -42,6 +42,9 @@ class TaskState:
     failure: str | None = None
     """Why it failed last, in its own words or ours."""
     port_taken: bool = False
+    is_hopeless: bool = False
+    """It failed for a reason that would be there again: what it was asked for cannot be had on this machine, or of this
+    data."""
     end_by: float | None = None
     """When it must have ended: it was told to, or said that it is done."""
     killed_for: str | None = None
@@ -73,7 +76,7 @@ class TaskState:
         self.attempt += 1
         self.start_at = None
         self.alive_at = self.progress_at = now
-        self.silent = self.stalled = self.port_taken = self.is_bystander = False
+        self.silent = self.stalled = self.port_taken = self.is_hopeless = self.is_bystander = False
         self.busy = self.failure = self.end_by = self.killed_for = None
         self.step_seconds.clear()
         self.forget_break()
@@ -91,6 +94,7 @@ class TaskState:
         elif said["kind"] == "failed":
             self.failure = f"{said.get('error')}: {said.get('message')}"
             self.port_taken = bool(said.get("port_taken"))
+            self.is_hopeless = bool(said.get("hopeless"))
 
     def show_break(self, now: float) -> None:
         self.broke_at = now if self.broke_at is None else self.broke_at

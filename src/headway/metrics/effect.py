@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headway.metrics.estimate import Estimate, bootstrap, checked
+from headway.metrics.estimate import Estimate, bootstrap, checked, medians
 
 
 def ratio(a: Sequence[float], b: Sequence[float], seed: int = 0, confidence: float = 0.95) -> Estimate:
@@ -14,9 +14,7 @@ def ratio(a: Sequence[float], b: Sequence[float], seed: int = 0, confidence: flo
     over, under = checked(a), checked(b)
     if (under <= 0).any():
         raise ValueError("a ratio needs positive samples below the line")
-    low, high = bootstrap(
-        [over, under], lambda drawn: np.median(drawn[0], axis=1) / np.median(drawn[1], axis=1), confidence, seed
-    )
+    low, high = bootstrap([over, under], lambda drawn: medians(drawn[0]) / medians(drawn[1]), confidence, seed)
     value = float(np.median(over) / np.median(under))
     return Estimate(value, low, high, min(len(over), len(under)), "ratio")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -75,7 +76,7 @@ def estimate(samples: Sequence[float], how: str = "median", confidence: float = 
     """
     values = checked(samples)
     if how == "median":
-        low, high = bootstrap([values], lambda drawn: np.median(drawn[0], axis=1), confidence, seed)
+        low, high = bootstrap([values], lambda drawn: medians(drawn[0]), confidence, seed)
         return Estimate(float(np.median(values)), low, high, len(values), how)
     if how == "mean":
         return _around(float(values.mean()), _standard_error(values), len(values) - 1, len(values), how, confidence)
@@ -118,6 +119,16 @@ def bootstrap(
     return float(low), float(high)
 
 
+def medians(drawn: Floats) -> Floats:
+    """Of each row; several times as fast as np.median, which looks for NaN and copies."""
+    length = drawn.shape[1]
+    upper = length // 2
+    if length % 2:
+        return np.partition(drawn, upper, axis=1)[:, upper]
+    ordered = np.partition(drawn, (upper - 1, upper), axis=1)
+    return (ordered[:, upper - 1] + ordered[:, upper]) / 2
+
+
 def mad(samples: Sequence[float]) -> float:
     """Median absolute deviation from the median."""
     values = checked(samples)
@@ -142,6 +153,7 @@ def missing(samples: Sequence[float], limit: float, how: str = "median", confide
     return max(1, math.ceil(len(samples) * (now.half_width / limit) ** 2) - len(samples))
 
 
+@cache
 def student(confidence: float, freedom: int) -> float:
     """The two-sided quantile of Student's t distribution: 2.776 for 0.95 and 4 degrees of freedom. By bisection of the
     finite sums that the distribution has for whole degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""

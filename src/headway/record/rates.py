@@ -42,6 +42,8 @@ RATES = {
             "cpu_pressure_seconds": "cpu_pressure",
             "memory_pressure_seconds": "memory_pressure",
             "io_pressure_seconds": "io_pressure",
+            "machine_cpu_seconds": "machine_cpus",
+            "steal_seconds": "steal",
         },
     ),
     "task_rates": Rates(

@@ -10,6 +10,7 @@ import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from headway.record.distributions import distributions, step_seconds_of
 from headway.record.tables import select_table
 from headway.record.usage import usage, warnings
 from headway.spec.cluster import ROLES
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from headway.record.run import Run
 
-FIGURES = 5  # to be raised when a figure gets another name or meaning: results that were stored before are made again
+FIGURES = 6  # to be raised when a figure gets another name or meaning: results that were stored before are made again
 NUM_LARGEST = 3  # variables that are named for each server
 # Settings of a strategy, and the kinds for which they mean something.
 SETTINGS = {
@@ -56,7 +57,8 @@ select task, sum(accepted) as gradients, sum(num_steps - accepted) as dropped,
        quantile_cont(seconds / num_steps, 0.95) filter (not warmup) as step_seconds_p95,
        sum(input_seconds) filter (not warmup)
            / sum(seconds) filter (not warmup and input_seconds is not null) as input_share,
-       sum(num_steps) filter (not warmup) / sum(seconds) filter (not warmup) as steps_per_s
+       sum(num_steps) filter (not warmup) / sum(seconds) filter (not warmup) as steps_per_s,
+       sum(examples) filter (not warmup) / sum(seconds) filter (not warmup) as examples_per_s
 from steps group by task order by task
 """
 # A resumed run has a window for each launch: the time between them is nobody's. What ends in a window counts.
@@ -67,7 +69,7 @@ with warm as (select launch, task, min(t - seconds) as since from steps where no
      joint as (select sum(updates) as updates, sum(updates * examples) as examples
                from made join span using (launch) where t > first + 1e-6 and t <= last),
      own as (select sum(num_steps) as steps from steps join span using (launch) where t > first + 1e-6)
-select updates / seconds, steps / seconds, examples / seconds
+select updates / seconds, steps / seconds, examples / seconds, seconds
 from joint, own, (select sum(last - first) as seconds from span)
 """
 BATCH = "select sum(updates * examples) / sum(updates), min(examples), max(examples) from made where updates > 0"
@@ -95,10 +97,10 @@ def summarize(run: Run) -> dict[str, Any]:
         is_program = "command" in workload
         made = _told(workload, strategy, num_training_tasks) if is_program else _made(strategy, num_training_tasks)
         _make_views(connection, run, made)
-        steps_per_s, task_steps_per_s, examples_per_s = _one(connection, RATES)
+        steps_per_s, task_steps_per_s, examples_per_s, window = _one(connection, RATES)
         batch, batch_min, batch_max = _one(connection, BATCH)
         tasks = _tasks(connection)
-        return {
+        figures = {
             "run": run.name,
             "name": facts["name"],
             "state": facts["state"],
@@ -117,6 +119,9 @@ def summarize(run: Run) -> dict[str, Any]:
             "steps_per_s": steps_per_s,
             "task_steps_per_s": task_steps_per_s,
             "examples_per_s": examples_per_s,
+            "window_seconds": window,
+            "updates": _one(connection, "select coalesce(sum(updates), 0)::bigint from made")[0],
+            "first_step": _first_step(connection, facts),
             "effective_batch": batch,
             "effective_batch_min": batch_min,
             "effective_batch_max": batch_max,
@@ -124,6 +129,7 @@ def summarize(run: Run) -> dict[str, Any]:
             **_quality(connection),
             "seconds": _seconds(facts),
             "training_seconds": _one(connection, TRAINING_SECONDS)[0],
+            "time_to_train": _time_to_train(connection, facts),
             "staleness": _staleness(connection),
             "spread": _spread(connection),
             "tasks": tasks,
@@ -144,6 +150,10 @@ def summarize(run: Run) -> dict[str, Any]:
             "created": facts.get("created"),
             "path": str(run.path),
         }
+        figures |= distributions(connection, job, figures, _launch(run))
+        for task in figures["tasks"]:
+            task["distribution"] = step_seconds_of(connection, task["task"])
+        return figures
 
 
 def _made(strategy: dict[str, Any], num_tasks: int) -> str:
@@ -169,14 +179,35 @@ def _reported(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
 
 def _make_views(connection: duckdb.DuckDBPyConnection, run: Run, made: str) -> None:
     """The run's tables, and `made`: the updates of its variables. Steps and updates know the launch they belong to."""
-    starts = [launch["started"] for launch in run.facts["launches"]]
-    launch = f"len(list_filter({starts}::double[], lambda started: started <= t)) as launch"
+    launch = _launch(run)
     for table in ("steps", "updates", "evaluations", "events"):
         rows = select_table(run.folder, table, connection)
         if table == "steps":  # before there was `accepted`, every gradient entered an update
             rows = f"select * replace (coalesce(accepted, num_steps) as accepted), {launch} from ({rows})"
         connection.execute(f"create temp view {table} as {rows}")
     connection.execute(f"create temp view made as select *, {launch} from ({made})")
+
+
+def _launch(run: Run) -> str:
+    """SQL for the launch that a row with time `t` belongs to."""
+    starts = [launch["started"] for launch in run.facts["launches"]]
+    return f"len(list_filter({starts}::double[], lambda started: started <= t)) as launch"
+
+
+def _first_step(connection: duckdb.DuckDBPyConnection, facts: dict[str, Any]) -> int | None:
+    """The global step that training began at: above 0 where it went on from a checkpoint. None of a resumed run."""
+    if len(facts["launches"]) != 1:
+        return None
+    row = _one(connection, "select arg_min((data->>'$.step')::bigint, t) from events where kind = 'initialized'")
+    return row[0] if row else None
+
+
+def _time_to_train(connection: duckdb.DuckDBPyConnection, facts: dict[str, Any]) -> float | None:
+    """From the command to the end of the last step, summed over launches: what a user waits for the training, with
+    provisioning, starting and evaluations in it, without the last evaluation and export."""
+    last = dict(connection.execute("select launch, max(t) from steps group by launch").fetchall())
+    times = [last[n] - launch["started"] for n, launch in enumerate(facts["launches"], 1) if n in last]
+    return sum(times) if times else None
 
 
 def reached_steps(connection: duckdb.DuckDBPyConnection) -> int:

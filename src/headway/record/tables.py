@@ -121,6 +121,8 @@ TABLES: dict[str, Table] = {
             "io_pressure_seconds": "DOUBLE",
             "credits": "DOUBLE",
             "cpus": "DOUBLE",
+            "machine_cpu_seconds": "DOUBLE",
+            "steal_seconds": "DOUBLE",
         },
         folder="metrics",
         who="node",

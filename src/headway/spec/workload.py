@@ -12,7 +12,7 @@ from headway import workloads
 from headway.spec.cluster import Strict, shorthand
 from headway.units import Seconds
 from headway.workloads import own
-from headway.workloads.base import DataFormat, Precision, Settings
+from headway.workloads.base import DataFormat, Precision, RealData, Settings
 from headway.workloads.streamed import WholePath
 
 Steps = Annotated[int, Field(ge=1)]
@@ -154,6 +154,14 @@ class Workload(Strict):
         data = workloads.dataset(self.dataset.name).describe(self.dataset)
         model = workloads.model(self.model.name, data)
         model.check(self.model, data)
+        colours = self.dataset.colours if isinstance(self.dataset, RealData) else None
+        if colours is not None:
+            for name, values in (("mean", colours.mean), ("deviation", colours.deviation)):
+                if len(values) != data.shape[-1]:
+                    raise ValueError(
+                        f"dataset.colours.{name}: {len(values)} numbers, but {self.dataset.name} has {data.shape[-1]} "
+                        "channels"
+                    )
         if self.stop.accuracy is not None:
             if model.correct is None:
                 raise ValueError(f"stop.accuracy: model {self.model.name} has a loss, but no accuracy")

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -53,9 +53,22 @@ class Settings(BaseModel):
     """Which one it is."""
 
 
+class Colours(BaseModel):
+    """How the values of each channel, 0 to 1 in images, are brought about 0."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+    mean: tuple[float, ...]
+    """Of each channel, what is subtracted: its mean over the training set."""
+    deviation: tuple[Annotated[float, Field(gt=0)], ...]
+    """Of each channel, what it is divided by then: its standard deviation."""
+
+
 class RealData(Settings):
     """What every data set that comes from files can be asked."""
 
+    colours: Colours | None = None
+    """Mean and deviation of each channel, for models that expect values about 0; null: images are 0 to 1."""
     size: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Of the training set: 0.1 is a tenth of it, drawn at random and always the same; 3 is every example three times in
     an epoch, each time with an augmentation of its own."""

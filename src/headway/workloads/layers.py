@@ -29,6 +29,7 @@ Size = int | tuple[int, int]
 """Of a filter: both sides, or height and width."""
 Initializer = Callable[[Sequence[int], Seed], Tensor]
 """(shape, seed) -> initial value."""
+MOMENTUM = 0.99  # of moving averages: what a step leaves of them
 EPSILON = 1.001e-5  # what batch normalisation adds to each variance: the least that the fused kernel takes
 
 
@@ -127,17 +128,18 @@ def conv_norm(
     padding: str = "SAME",
     use_scale: bool = True,
     epsilon: float = EPSILON,
+    momentum: float = MOMENTUM,
 ) -> Tensor:
     """A convolution and its batch normalisation, which would take any bias away again: there is none."""
     with layer(run, name):
         x = conv2d(
             run, "conv", x, filters, size=size, stride=stride, padding=padding, use_bias=False, weights=he_normal
         )
-        return batch_norm(run, "norm", x, epsilon=epsilon, use_scale=use_scale)
+        return batch_norm(run, "norm", x, momentum, epsilon, use_scale)
 
 
 def batch_norm(
-    run: ForwardPass, name: str, x: Tensor, momentum: float = 0.99, epsilon: float = EPSILON, use_scale: bool = True
+    run: ForwardPass, name: str, x: Tensor, momentum: float = MOMENTUM, epsilon: float = EPSILON, use_scale: bool = True
 ) -> Tensor:
     """Each channel with mean 0 and variance 1, then scaled (unless the next layer can do that) and shifted by learned
     numbers.

@@ -19,6 +19,9 @@ from typing import NoReturn
 
 from headway.engines.assignment import Assignment
 from headway.engines.tensorflow.ports import PortTaken
+from headway.errors import DataError, SiteError, SpecError
+
+HOPELESS = (DataError, SiteError, SpecError)  # what is wrong would be wrong again
 
 
 def prepare_environment() -> None:
@@ -89,6 +92,7 @@ def main() -> NoReturn:
             error=type(error).__name__,
             message=lines[0] if lines else repr(error),
             port_taken=isinstance(error, PortTaken),
+            hopeless=isinstance(error, HOPELESS) and not isinstance(error, PortTaken),
         )
         code = 1
     assignment.events.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from headway import workloads
@@ -41,7 +42,11 @@ class Problem:
     def scaled(self, features: Any) -> Any:
         """Stored features -> the float32 numbers that the model sees."""
         features = tf.cast(features, tf.float32)
-        return features if self.data.scale == 1.0 else features * self.data.scale
+        colours = getattr(self.settings.dataset, "colours", None)
+        if colours is None:
+            return features if self.data.scale == 1.0 else features * self.data.scale
+        deviation = np.array(colours.deviation, np.float32)
+        return features * (self.data.scale / deviation) - np.array(colours.mean, np.float32) / deviation
 
     def build(self, features: Any, run: ForwardPass) -> Any:
         """Scaled features -> what the loss is made of, in float32, with variables made or found by name."""

@@ -13,7 +13,7 @@ import numpy as np
 from headway.errors import DataError
 from headway.workloads import base
 from headway.workloads.augment import ClutterAugment
-from headway.workloads.base import Arrays, DataInfo, Progress, Split
+from headway.workloads.base import Arrays, Colours, DataInfo, Progress, Split
 from headway.workloads.download import Archive, File, Source, SourceError, ensure, problems
 from headway.workloads.packages import NpmPackage
 from headway.workloads.png import read_png
@@ -27,6 +27,9 @@ RECORD = 1 + 3 * PIXELS  # a label, then all red values, all green ones, all blu
 
 class Settings(base.RealData):
     name: Literal["cifar10"] = "cifar10"
+    colours: Colours | None = Colours(mean=(0.4914, 0.4822, 0.4465), deviation=(0.2470, 0.2435, 0.2616))
+    """Mean and deviation of red, green and blue over the training set, as everybody takes them; null: images are 0 to
+    1."""
     augment: ClutterAugment = ClutterAugment()
     """How training images are varied; {shift: 4, flip: true} is usual."""
 

@@ -6,6 +6,7 @@ takes every second pixel and has zeros for the new channels, so shortcuts have n
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import field_validator
@@ -27,6 +28,8 @@ class Settings(base.Settings):
         return depth
 
 
+# Averages over about ten steps, as usual for this network: at its high rates weights soon are others.
+conv_norm = partial(layers.conv_norm, size=3, momentum=0.9)
 TYPICAL = DataInfo((32, 32, 3), 10, 50_000, 10_000)
 
 
@@ -36,7 +39,7 @@ def check(settings: Settings, data: DataInfo) -> None:  # noqa: ARG001
 
 
 def build(features: Any, settings: Settings, data: DataInfo, run: ForwardPass) -> Any:
-    x = layers.relu(layers.conv_norm(run, "first", features, 16, size=3))
+    x = layers.relu(conv_norm(run, "first", features, 16))
     for stage, filters in enumerate((16, 32, 64), 1):
         for number in range(1, (settings.depth - 2) // 6 + 1):
             with layers.layer(run, f"stage{stage}_block{number}"):
@@ -47,8 +50,12 @@ def build(features: Any, settings: Settings, data: DataInfo, run: ForwardPass) -
 def block(run: ForwardPass, x: Any, filters: int, stride: int) -> Any:
     import tensorflow as tf
 
-    residual = layers.relu(layers.conv_norm(run, "one", x, filters, size=3, stride=stride))
-    residual = layers.conv_norm(run, "two", residual, filters, size=3)
+    if stride > 1:  # a frame on all sides: with SAME the filters would lie a pixel beside those that the shortcut takes
+        residual = conv_norm(run, "one", layers.pad(run, x, 1), filters, stride=stride, padding="VALID")
+    else:
+        residual = conv_norm(run, "one", x, filters)
+    residual = layers.relu(residual)
+    residual = conv_norm(run, "two", residual, filters)
     if new := filters - layers.channels(run, x):
         x = layers.channels_last(run, x)[:, ::stride, ::stride]
         x = layers.as_formatted(run, tf.pad(x, [[0, 0], [0, 0], [0, 0], [new // 2, new - new // 2]]))

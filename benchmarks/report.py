@@ -1,0 +1,126 @@
+"""How long a report takes, and how long a sealed run takes to open; and how both grow.
+
+Runs are made up (made_runs.py): 10 nodes sampled five times a second, 10,000 steps. Each report is made by the command
+itself, in a process of its own; its peak memory is that of all its processes together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+from made_runs import Made, clone, make_run
+
+from headway.record.folder import RunFolder
+
+WANTED_SECONDS, WANTED_BYTES, WANTED_SIZE, WANTED_OPENING = 20.0, 2 * 2**30, 10e6, 0.2
+DIFFERENT = 4  # runs that are really made; the others are copies under other names
+OPEN = """
+import sys, time
+import headway, duckdb, numpy  # what is loaded once is not what opening costs
+from headway.record.seal import result
+began = time.perf_counter()
+run = headway.load(sys.argv[1])
+figures = result(run)
+assert figures["steps"], run.state
+run.rows("evaluations")
+print(time.perf_counter() - began)
+"""
+
+
+def make_runs(root: Path, count: int, steps: int, nodes: int) -> list[RunFolder]:
+    """As many sealed runs of so many steps and nodes."""
+    servers = max(1, nodes // 5)
+    folders = []
+    for seed in range(min(DIFFERENT, count)):
+        # 20 steps a second at most: with 10,000 of them the nodes are watched for more than eight minutes.
+        made = Made(
+            "big", workers=nodes - servers, servers=servers, steps=steps, rate=20 / (nodes - servers), seed=seed
+        )
+        folders.append(make_run(root, made))
+    for number in range(len(folders), count):
+        folders.append(clone(folders[number % DIFFERENT], f"copy-{number}"))
+    return folders
+
+
+def measure_report(folders: list[RunFolder], output: Path) -> tuple[float, float, int]:
+    """(seconds, CPU seconds, bytes of memory at the peak)."""
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "headway", "report", *(str(one.path) for one in folders), "-o", str(output)]
+    peak, used = 0, {}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        whole = psutil.Process(process.pid)
+        while process.poll() is None:
+            now = 0
+            for one in [whole, *_children(whole)]:
+                try:
+                    with one.oneshot():
+                        now += one.memory_full_info().pss
+                        used[one.pid] = sum(one.cpu_times()[:2])
+                except psutil.Error:
+                    continue
+            peak = max(peak, now)
+            time.sleep(0.1)
+    assert process.returncode == 0
+    return time.perf_counter() - began, sum(used.values()), peak
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def measure_opening(folder: RunFolder, repeats: int = 5) -> float:
+    command = [sys.executable, "-c", OPEN, str(folder.path)]
+    return statistics.median(
+        float(subprocess.run(command, check=True, capture_output=True, text=True).stdout) for _ in range(repeats)
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, nargs="*", default=[1, 10, 30, 100])
+    parser.add_argument("--steps", type=int, nargs="*", default=[1_000, 10_000, 40_000])
+    parser.add_argument("--nodes", type=int, default=10)
+    parser.add_argument("--keep", type=Path, help="keep the largest report here")
+    arguments = parser.parse_args()
+    missed = []
+    with tempfile.TemporaryDirectory(prefix="hw-report-") as scratch:
+        root = Path(scratch)
+        print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", flush=True)
+        folders = make_runs(root / "runs", max(arguments.runs), 10_000, arguments.nodes)
+        print(f"Runs of 10,000 steps, {arguments.nodes} nodes at 5 Hz")
+        print(f"{'runs':>6} {'seconds':>8} {'CPU s':>7} {'memory':>9} {'file':>8}")
+        for count in arguments.runs:
+            output = root / "report.html"
+            seconds, used, peak = measure_report(folders[:count], output)
+            size = output.stat().st_size
+            print(f"{count:>6} {seconds:>8.1f} {used:>7.1f} {peak / 2**20:>5.0f} MiB {size / 1e6:>5.1f} MB", flush=True)
+            if seconds > WANTED_SECONDS or peak > WANTED_BYTES or size > WANTED_SIZE:
+                missed.append(f"{count} runs")
+        if arguments.keep:
+            shutil.copy(output, arguments.keep)
+        shutil.rmtree(root / "runs")
+        print(f"{'steps':>6} {'opening':>8}")
+        for steps in arguments.steps:
+            (folder,) = make_runs(root / f"runs-{steps}", 1, steps, arguments.nodes)
+            taken = measure_opening(folder)
+            print(f"{steps:>6} {taken:>6.3f} s", flush=True)
+            if taken > WANTED_OPENING:
+                missed.append(f"opening a run of {steps} steps")
+    print("missed: " + ", ".join(missed) if missed else "as wanted")
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()

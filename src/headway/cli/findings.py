@@ -1,0 +1,129 @@
+"""`headway findings`: what held a run back, and what to change; and the same in brief at the end of `headway show`."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headway.cli.output import Format, Output, print_json
+from headway.cli.training import Root, root_of
+from headway.errors import NotFound
+
+if TYPE_CHECKING:
+    from headway.findings import Finding
+
+WIDTH = 110
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(findings)
+
+
+def findings(
+    run: Annotated[
+        str,
+        typer.Argument(help="A run's or a sweep's name, its beginning, its path, or `last`.", show_default=False),
+    ],
+    evidence: Annotated[bool, typer.Option("--evidence", "-e", help="Also every figure they rest on.")] = False,
+    root: Root = None,
+    output: Output = Format.text,
+) -> None:
+    """What held a run back, how sure that is, and what to change.
+
+    Of a sweep: what its trials say together, and what was found in their runs. The rules and their limits:
+    docs/findings.md.
+    """
+    name, found = _found(run, root_of(root))
+    if output is Format.json:
+        print_json([dataclasses.asdict(one) for one in found])
+        return
+    if not found:
+        print(f"{name}: nothing found (docs/findings.md says what is looked for, and what that needs)")
+        return
+    trouble, rest = ([one for one in found if one.trouble is wanted] for wanted in (True, False))
+    good = f", {len(rest)} good to know" if rest else ""
+    print(f"{name}: {_counted(len(trouble), 'finding')} of trouble{good}")
+    for one in found:
+        print()
+        for line in full_text(one, evidence):
+            print(line)
+
+
+def _found(name: str, root: Path) -> tuple[str, list[Finding]]:
+    """Of a run; or of a sweep, where there is no such run."""
+    from headway.bench.folder import SweepFolder
+    from headway.findings import findings as find
+    from headway.findings import of_sweep
+    from headway.record.run import Run, load
+
+    try:
+        run = load(name, root)
+    except NotFound:
+        try:
+            sweep = SweepFolder.find(root, name)
+        except NotFound:
+            sweep = None
+        if sweep is None:
+            raise
+        runs = [Run(each.folder) for trial in sweep.trials() for each in trial.runs if each.counts]
+        return sweep.name, [*of_sweep(sweep), *in_common([find(run) for run in runs])]
+    return run.name, find(run)
+
+
+def in_common(found: list[list[Finding]]) -> list[Finding]:
+    """Of several runs: what was found in them, each rule once, with the surest of its findings; the commonest first."""
+    from headway.findings.apply import ordered
+
+    firsts: dict[str, Finding] = {}
+    runs: Counter[str] = Counter()
+    for one in ordered([finding for each in found for finding in each]):
+        firsts.setdefault(one.rule, one)
+    for each in found:
+        runs.update({one.rule for one in each})
+    return ordered(
+        [
+            dataclasses.replace(
+                firsts[rule], text=f"In {count} of {len(found)} runs; in {firsts[rule].run}: {firsts[rule].text}"
+            )
+            for rule, count in runs.most_common()
+        ]
+    )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
+
+
+def full_text(finding: Finding, evidence: bool = False) -> list[str]:
+    sign = "!" if finding.trouble else "i"
+    lines = [f"{sign} {finding.title} ({finding.certainty})"]
+    lines += textwrap.wrap(finding.text, WIDTH, initial_indent="    ", subsequent_indent="    ")
+    lines += textwrap.wrap(f"-> {finding.advice}", WIDTH, initial_indent="    ", subsequent_indent="       ")
+    if evidence:
+        lines += [f"      {line}" for line in map(evidence_text, finding.evidence)]
+    return lines
+
+
+def evidence_text(evidence: Any) -> str:
+    from headway.findings.words import amount
+
+    whose = f" ({evidence.task_or_node})" if evidence.task_or_node else ""
+    return f"{evidence.what}{whose}: {amount(evidence.value, evidence.unit)}"
+
+
+def brief_lines(found: list[Finding]) -> list[str]:
+    """One line for each, for the end of `headway show`."""
+    lines = []
+    for one in found:
+        lines += textwrap.wrap(
+            f"{'!' if one.trouble else 'i'} {one.text} ({one.certainty})",
+            WIDTH,
+            initial_indent="  ",
+            subsequent_indent="    ",
+        )
+    return lines

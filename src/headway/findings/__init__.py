@@ -1,0 +1,43 @@
+"""Findings: what held a run back, with the figures that say so, how sure that is, and what to change.
+
+    run folder --> evidence.read --> Facts --> every rule (pure) --> findings, the most important first
+
+A rule is one file in `catalogue/` with its name in `RULES`; docs/findings.md is made from its words. A rule says what
+it needs, and is silent without it: short runs, old records and machines that count less give fewer findings, never wrong
+ones.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headway.findings.base import Certainty, Evidence, Finding, Rule
+
+if TYPE_CHECKING:
+    from headway.bench.folder import SweepFolder
+    from headway.record.run import Run
+
+__all__ = ["Certainty", "Evidence", "Finding", "Rule", "findings", "of_sweep", "rules"]
+
+
+def rules() -> list[Rule]:
+    """Every rule, in the order of the documentation."""
+    from headway.findings.catalogue import RULES
+
+    return list(RULES)
+
+
+def findings(run: Run, figures: dict[str, Any] | None = None) -> list[Finding]:
+    """What is known of a run: trouble first, the surest first. `figures`: its summary, where that is at hand."""
+    from headway.findings.apply import of_facts
+    from headway.findings.evidence import read
+
+    return of_facts(read(run, figures))
+
+
+def of_sweep(sweep: SweepFolder) -> list[Finding]:
+    """What the trials of a sweep say together. Those of single runs are `findings`."""
+    from headway.findings.apply import of_trials
+    from headway.findings.sweeps import read_sweep
+
+    return of_trials(read_sweep(sweep))

@@ -1,0 +1,56 @@
+"""Every rule, one file each, in the order of the documentation. A new rule is a file and a row here."""
+
+from __future__ import annotations
+
+from headway.findings.base import Rule
+from headway.findings.catalogue import (
+    barrier,
+    baseline,
+    chief_undersized,
+    credits,
+    fabric,
+    input_bound,
+    loopback,
+    memory_grows,
+    memory_limit,
+    noisy_machine,
+    oversized,
+    server_count,
+    server_cpu,
+    server_network,
+    servers_beside,
+    staleness,
+    storage,
+    straggler,
+    throughput_change,
+    too_many_threads,
+    too_small,
+    unbalanced,
+    warmup,
+)
+
+RULES: tuple[Rule, ...] = (
+    server_network.RULE,
+    server_cpu.RULE,
+    fabric.RULE,
+    chief_undersized.RULE,
+    straggler.RULE,
+    barrier.RULE,
+    input_bound.RULE,
+    storage.RULE,
+    throughput_change.RULE,
+    credits.RULE,
+    memory_grows.RULE,
+    memory_limit.RULE,
+    too_many_threads.RULE,
+    unbalanced.RULE,
+    loopback.RULE,
+    too_small.RULE,
+    staleness.RULE,
+    noisy_machine.RULE,
+    warmup.RULE,
+    server_count.RULE,
+    baseline.RULE,
+    servers_beside.RULE,
+    oversized.RULE,
+)

@@ -1,0 +1,82 @@
+"""Training tasks mostly wait for each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from headway.findings.base import Evidence, Finding, Rule
+from headway.findings.facts import Facts
+from headway.findings.words import percent
+from headway.units import format_seconds
+
+SHARE = 0.25
+ALL_REDUCE_IDLE = 0.35  # of the others' CPUs, beside one that is used up: collectives themselves take some waiting
+
+
+def look(facts: Facts) -> Iterator[Finding]:
+    if facts.strategy == "ps-sync":
+        yield from _at_servers(facts)
+    elif facts.strategy == "allreduce":
+        yield from _in_collectives(facts)
+
+
+def _at_servers(facts: Facts) -> Iterator[Finding]:
+    t, spread = (facts.updates.get(name, np.zeros(0)) for name in ("t", "spread"))
+    if len(t) < RULE.steps or t[-1] <= t[0]:
+        return
+    share = float(np.sum(spread[1:])) / float(t[-1] - t[0])
+    if share < SHARE:
+        return
+    last, count = Counter(facts.last_of).most_common(1)[0]
+    often = count / len(facts.last_of)
+    who = f"{last} came last in {percent(often)} of them" if often >= 0.6 else "it was not always the same task"
+    each = float(np.mean(spread))
+    yield RULE.finding(
+        "waiting at the barrier",
+        f"Updates waited for their last gradient {percent(share)} of the time, {format_seconds(each)} each; {who}.",
+        "certain" if share >= 0.4 else "likely",
+        Evidence("time between an update's first gradient and its last", share, "share"),
+        Evidence("... in each update", each, "s"),
+        Evidence("updates in which the same task came last", often, "share", last),
+    )
+
+
+def _in_collectives(facts: Facts) -> Iterator[Finding]:
+    shares = {
+        node.name: node.mean("cpus") / node.cpus
+        for task in facts.training
+        if (node := facts.node_of(task)) and node.cpus
+    }
+    if len(shares) < 2 or max(shares.values()) < 0.8:
+        return
+    full, *_ = sorted(shares, key=lambda name: -shares[name])
+    idle = 1 - min(shares.values()) / max(shares.values())
+    if idle < ALL_REDUCE_IDLE:
+        return
+    lazy = min(shares, key=lambda name: shares[name])
+    yield RULE.finding(
+        "waiting in collectives",
+        f"Training tasks wait for {full}: it used {percent(shares[full])} of its CPUs, {lazy} only "
+        f"{percent(shares[lazy])}.",
+        "likely",
+        Evidence("idle while another computes", idle, "share", lazy),
+        Evidence("CPUs in use", shares[full], "share", full),
+    )
+
+
+RULE = Rule(
+    name="barrier",
+    title="Training tasks mostly wait for each other",
+    means="A synchronous update takes a gradient of every task (or of the first few), so each is as slow as the "
+    "slowest.",
+    threshold=f"ps-sync: the time between an update's first and last gradient is {percent(SHARE)} of all time or more; "
+    "tasks that are alike arrive within a tenth. allreduce: one node's CPUs are used up, and another's idle for "
+    f"{percent(ALL_REDUCE_IDLE)} beside it.",
+    advice="Machines or batches that take the same time (cluster.ROLE.batch_size), backup tasks (strategy.aggregate), "
+    "an evaluator of its own where the chief evaluates often, or ps-async.",
+    needs="ps-sync; or allreduce on nodes whose CPUs are known.",
+    look=look,
+)

@@ -1,0 +1,54 @@
+"""The chief's machine is too small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headway.findings.base import Evidence, Finding, Rule
+from headway.findings.facts import Facts
+from headway.findings.lagging import lag
+from headway.findings.words import cpus, percent
+
+SLOWER = 1.3  # times the other tasks' step: machines that are alike differ by a tenth
+
+
+def look(facts: Facts) -> Iterator[Finding]:
+    chief = facts.chief
+    if chief is None or len(facts.training) < 2:
+        return
+    node = facts.node_of(chief)
+    if node is None or node.cpus is None or not node.is_short_of_cpu:
+        return
+    full = node.cpu_full
+    short = node.mean("throttled")
+    wanted = f", and it wanted {cpus(short)} more" if short > 0 else ""
+    behind = lag(facts, chief)
+    if behind is None or behind.factor < SLOWER:
+        return
+    others = [other for task in facts.training if task is not chief and (other := facts.node_of(task))]
+    theirs = [other.cpu_full for other in others]
+    yield RULE.finding(
+        f"CPU of {node.name}",
+        f"The chief ({chief.name} on {node.name}) is slower than the other training tasks: {behind.text}. Its CPU was "
+        f"full {percent(full)} of the time ({cpus(node.mean('cpus'))} of {cpus(node.cpus)}{wanted}).",
+        "certain" if full >= 0.8 and behind.factor >= 1.5 else "likely",
+        Evidence("time with full CPU", full, "share", node.name),
+        Evidence("wanted and not got", short, "CPUs", node.name),
+        Evidence("slower than the other tasks by", behind.factor, "times", chief.name),
+        *([Evidence("time with full CPU of the others", float(max(theirs)), "share")] if theirs else []),
+    )
+
+
+RULE = Rule(
+    name="chief_undersized",
+    title="The chief's machine is too small",
+    means="The chief trains as the others do, and also evaluates, saves and exports. On too small a machine it falls "
+    "behind; in a synchronous strategy everybody then waits for it (E1 found this in three paid steps).",
+    threshold=f"The chief's CPU is full in 60 % of the time or more, or it wants half as much again as it has; and its "
+    f"steps take {SLOWER} times as long as the other tasks' (synchronous: it comes last in most updates, and they wait "
+    "that long). Equal machines differ by a tenth.",
+    advice="Give the chief a machine as large as the workers', or larger by what evaluating takes (site.nodes.chief), "
+    "or evaluate elsewhere (cluster.evaluator: 1).",
+    needs="Two or more training tasks; the CPUs of the chief's node (site.nodes).",
+    look=look,
+)

@@ -1,0 +1,68 @@
+"""One training task is slower than the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headway.findings.base import Evidence, Finding, Rule
+from headway.findings.facts import Facts, Node, Task
+from headway.findings.lagging import Lag, lag
+from headway.findings.words import cpus, percent
+
+SLOWER = 1.4
+LINK_FULL = 0.5
+
+
+def look(facts: Facts) -> Iterator[Finding]:
+    behind: list[tuple[Lag, Task]] = []
+    for task in facts.training:
+        found = lag(facts, task)
+        node = facts.node_of(task)
+        if task is facts.chief and node is not None and node.is_short_of_cpu:
+            continue  # the finding about the chief's machine says so
+        if found is not None and found.factor >= SLOWER:
+            behind.append((found, task))
+    if not behind or len(behind) * 2 > len(facts.training):
+        return  # nobody, or as many as not: then tasks are of two kinds
+    how, task = max(behind, key=lambda pair: pair[0].factor)
+    node = facts.node_of(task)
+    yield RULE.finding(
+        task.name,
+        f"{task.name} is slower than the other training tasks: {how.text}. {_why(facts, task, node)}",
+        "likely" if how.factor >= 1.6 else "possible",
+        Evidence("slower than the other tasks by", how.factor, "times", task.name),
+        *([Evidence("time with full CPU", node.cpu_full, "share", node.name)] if node and node.cpus else []),
+        *([Evidence("time with full network", node.link_full, "share", node.name)] if node and node.rate else []),
+    )
+
+
+def _why(facts: Facts, task: Task, node: Node | None) -> str:
+    if node is None:
+        return "Why cannot be seen."
+    others = [other for one in facts.training if one is not task and (other := facts.node_of(one)) and other != node]
+    if node.rate and node.link_full >= LINK_FULL:
+        return f"The network of {node.name} was full {percent(node.link_full)} of the time."
+    if node.cpus and node.is_short_of_cpu:
+        most = max((other.cpus or 0.0 for other in others), default=0.0)
+        beside = [name for name in node.tasks if name != task.name]
+        shared = f", which it shares with {', '.join(beside)}" if beside else ""
+        less = f" (others have {cpus(most)})" if most > node.cpus else ""
+        return f"The CPU of {node.name}{shared} was full {percent(node.cpu_full)} of the time{less}."
+    if "ps" not in node.roles and any("ps" in other.roles for other in others):
+        return f"Its variables cross the network; those of a task beside a server need not ({others[0].name})."
+    return f"Neither CPU nor network of {node.name} was full: look at its input, or at what else it does."
+
+
+RULE = Rule(
+    name="straggler",
+    title="One training task is slower than the others",
+    means="A slow task holds everybody up in a synchronous strategy; in an asynchronous one its gradients are stale "
+    "and its machine gives less than it costs.",
+    threshold=f"Its steps take {SLOWER} times as long as the others' in the median (ps-sync: it comes last in most "
+    "updates, and the update waits that long; allreduce: it computes while the others' CPUs idle). If more than "
+    "half of the tasks are slow, they are of two kinds and nobody is a straggler.",
+    advice="Give it a machine like the others', or a smaller batch (cluster.ROLE.batch_size); with ps-sync do not wait "
+    "for it (strategy.aggregate one below the number of tasks).",
+    needs="Two or more training tasks; for all-reduce their nodes' CPUs.",
+    look=look,
+)

@@ -1,0 +1,95 @@
+"""A sweep as rules see it: its trials with their rates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headway.bench.folder import SweepFolder, Trial
+
+
+@dataclass(frozen=True)
+class TrialFacts:
+    """One combination of settings, and what its runs gave."""
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Dotted path -> value, of what varies."""
+    strategy: str = "single"
+    tasks: int = 1
+    """Training tasks."""
+    num_ps: int = 0
+    is_baseline: bool = False
+    data: str = "real"
+    """real or synthetic."""
+    model: str | None = None
+    dataset: str | None = None
+    batch_size: int | None = None
+    steps: int | None = None
+    """Global steps asked for."""
+    samples: tuple[float, ...] = ()
+    """Examples per second of each run that counts."""
+    accuracy: float | None = None
+    staleness: float | None = None
+    node_cpus: float | None = None
+    """CPUs of a training task's node, where they are known."""
+
+    @property
+    def median(self) -> float:
+        return median(self.samples) if self.samples else 0.0
+
+
+@dataclass(frozen=True)
+class SweepFacts:
+    name: str = ""
+    trials: tuple[TrialFacts, ...] = ()
+
+    def varies(self, path: str) -> bool:
+        return any(path in trial.settings for trial in self.trials)
+
+    def groups(self, path: str) -> list[list[TrialFacts]]:
+        """Trials that differ in nothing but one setting."""
+        found: dict[tuple[Any, ...], list[TrialFacts]] = {}
+        for trial in self.trials:
+            if path in trial.settings and not trial.is_baseline:
+                rest = sorted((key, repr(value)) for key, value in trial.settings.items() if key != path)
+                found.setdefault((trial.data, *rest), []).append(trial)
+        return list(found.values())
+
+
+def read_sweep(sweep: SweepFolder) -> SweepFacts:
+    """Runs that do not count (a loaded machine) are left out."""
+    return SweepFacts(sweep.name, tuple(_trial(trial) for trial in sweep.trials()))
+
+
+def _trial(trial: Trial) -> TrialFacts:
+    figures = [run.figures for run in trial.runs if run.counts and run.figures]
+    one = figures[0] if figures else {}
+    accuracies = [each["accuracy"] for each in figures if each.get("accuracy") is not None]
+    stale = [each["staleness"]["mean"] for each in figures if each.get("staleness")]
+    rates = [each["examples_per_s"] for each in figures if each.get("examples_per_s")]
+    nodes = [
+        node["asked"]["cpus"]
+        for node in one.get("nodes", ())
+        if (node.get("asked") or {}).get("cpus") and any(not task.startswith("ps/") for task in node.get("tasks", ()))
+    ]
+    return TrialFacts(
+        name=trial.name,
+        settings=trial.settings,
+        strategy=one.get("strategy", "single"),
+        tasks=trial.tasks,
+        num_ps=one.get("num_ps", 0),
+        is_baseline=trial.is_baseline,
+        data=trial.data,
+        model=one.get("model"),
+        dataset=one.get("dataset"),
+        batch_size=one.get("batch_size"),
+        steps=one.get("asked_steps"),
+        samples=tuple(rates),
+        accuracy=median(accuracies) if accuracies else None,
+        staleness=median(stale) if stale else None,
+        node_cpus=min(nodes) if nodes else None,
+    )

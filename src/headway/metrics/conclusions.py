@@ -1,0 +1,230 @@
+"""Is what an evaluation concluded so here, too? Each conclusion (metrics/tables/*.yaml) names one of these functions
+and its arguments. A verdict says which figures it rests on; what is not clear beyond chance is not re-found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+from headway.metrics.effect import in_words, ratio
+from headway.metrics.estimate import Estimate, estimate
+from headway.metrics.factors import Effect, Measured, effect_of, unique
+from headway.metrics.published import Conclusion
+from headway.metrics.scaling import Point, Speedup, speedup
+
+Verdict = Literal["re-found", "not re-found", "not testable here", "not measured yet"]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    verdict: Verdict
+    words: str
+    """Why, with the figures."""
+
+
+def judge(conclusion: Conclusion, trials: Sequence[Measured] | None) -> Judgement:
+    """`trials`: of the sweep that the conclusion names; None where it was not run."""
+    if conclusion.not_testable is not None:
+        return Judgement("not testable here", conclusion.not_testable)
+    if not trials or not any(trial.figures for trial in trials):
+        return Judgement("not measured yet", f"headway bench examples/{conclusion.sweep}.yaml")
+    arguments = dict(conclusion.test or {})
+    function = FUNCTIONS[arguments.pop("function")]
+    return function(trials, **arguments)
+
+
+def _verdict(is_so: bool, words: str) -> Judgement:
+    return Judgement("re-found" if is_so else "not re-found", words)
+
+
+def _of_effect(effect: Effect | None, figure: str, is_so: Callable[[Estimate], bool]) -> Judgement:
+    if effect is None:
+        return _missing(figure)
+    if effect.value.num < 2:
+        return Judgement("not measured yet", f"{_said(effect)}: one run of each says nothing")
+    return _verdict(is_so(effect.value), _said(effect))
+
+
+def _missing(figure: str) -> Judgement:
+    return Judgement("not measured yet", f"the sweep has no two trials with {figure}, each run twice, to compare")
+
+
+def more(
+    trials: Sequence[Measured], figure: str, when: Mapping[str, Any], than: Mapping[str, Any], by: float = 1.0
+) -> Judgement:
+    """More when this than when that, all else equal, by more than a factor."""
+    return _of_effect(effect_of(trials, figure, when, than), figure, lambda value: value.low > by)
+
+
+def less(
+    trials: Sequence[Measured], figure: str, when: Mapping[str, Any], than: Mapping[str, Any], by: float = 1.0
+) -> Judgement:
+    return _of_effect(effect_of(trials, figure, when, than), figure, lambda value: value.high < by)
+
+
+def not_more(
+    trials: Sequence[Measured], figure: str, when: Mapping[str, Any], than: Mapping[str, Any], by: float = 1.0
+) -> Judgement:
+    """Not clearly more than by this factor: it does not pay."""
+    return _of_effect(effect_of(trials, figure, when, than), figure, lambda value: value.value <= by)
+
+
+def same(
+    trials: Sequence[Measured], figure: str, when: Mapping[str, Any], than: Mapping[str, Any], within: float = 0.1
+) -> Judgement:
+    """The same but for so much."""
+    return _of_effect(effect_of(trials, figure, when, than), figure, lambda value: abs(value.value - 1) <= within)
+
+
+def cheaper(
+    trials: Sequence[Measured],
+    figure: str,
+    when: Mapping[str, Any],
+    than: Mapping[str, Any],
+    price_when: float,
+    price_than: float,
+) -> Judgement:
+    """Costs less for the same work: `figure` is a rate, prices are of an hour."""
+    effect = effect_of(trials, figure, when, than)
+    if effect is None or effect.value.num < 2:
+        return _missing(figure)
+    value = effect.value.scaled(price_than / price_when)
+    words = f"{_said(effect)} for {price_when / price_than:.2f} times the price: {1 / value.value:.2f} times the cost"
+    return _verdict(value.low > 1, words)
+
+
+def rises(trials: Sequence[Measured], figure: str, over: str, only: Mapping[str, Any] | None = None) -> Judgement:
+    """Each further value of `over` (tasks, or a setting) gives more, and the last clearly more than the first."""
+    series = _series(trials, figure, over, only)
+    if len(series) < 2 or min(len(samples) for _, samples in series) < 2:
+        return _missing(figure)
+    estimates = [estimate(samples) for _, samples in series]
+    steps_up = all(a.value < b.value for a, b in pairwise(estimates))
+    whole = ratio(series[-1][1], series[0][1])
+    shown = ", ".join(f"{at}: {_short(each)}" for (at, _), each in zip(series, estimates, strict=True))
+    return _verdict(steps_up and whole.low > 1, f"{figure} by {over}: {shown}")
+
+
+def below_linear(trials: Sequence[Measured], figure: str, only: Mapping[str, Any] | None = None) -> Judgement:
+    """More tasks give more, but less than so many times as much; against the baseline of the sweep."""
+    found = _speedups(trials, figure, only)
+    if not found or found[-1].value.num < 2:
+        return _missing(figure)
+    last = found[-1]
+    return _verdict(last.efficiency.high < 1 and last.value.value > 1, _speedup_words(found))
+
+
+def above_linear(trials: Sequence[Measured], figure: str, only: Mapping[str, Any] | None = None) -> Judgement:
+    found = _speedups(trials, figure, only)
+    if not found or found[-1].value.num < 2:
+        return _missing(figure)
+    return _verdict(found[-1].is_above_linear, _speedup_words(found))
+
+
+def overhead(trials: Sequence[Measured], figure: str, most: float) -> Judgement:
+    """(synthetic - real) / synthetic: there is one, and it is below `most`."""
+    effect = effect_of(trials, figure, {"data": "real"}, {"data": "synthetic"})
+    if effect is None or effect.value.num < 2:
+        return _missing(figure)
+    cost, low, high = 1 - effect.value.value, 1 - effect.value.high, 1 - effect.value.low
+    words = f"I/O overhead {cost:.1%} ({low:.1%} to {high:.1%}, {len(effect.pairs)} pairs of trials)"
+    return _verdict(low > 0 and cost < most, words)
+
+
+def _extreme(trials: Sequence[Measured], figure: str, factor: str, value: Any, is_most: bool) -> Judgement:
+    others = unique([trial.settings[factor] for trial in trials if factor in trial.settings])
+    found = [effect_of(trials, figure, {factor: value}, {factor: other}) for other in others if other != value]
+    effects = [effect for effect in found if effect is not None and effect.value.num > 1]
+    if not effects:
+        return _missing(figure)
+    is_so = all(effect.value.low > 1 if is_most else effect.value.high < 1 for effect in effects)
+    return _verdict(is_so, "; ".join(_said(effect) for effect in effects))
+
+
+def most(trials: Sequence[Measured], figure: str, factor: str, value: Any) -> Judgement:
+    """With this value of the factor the figure is highest, all else equal, beyond chance."""
+    return _extreme(trials, figure, factor, value, is_most=True)
+
+
+def least(trials: Sequence[Measured], figure: str, factor: str, value: Any) -> Judgement:
+    return _extreme(trials, figure, factor, value, is_most=False)
+
+
+def falls_within(
+    trials: Sequence[Measured], figure: str, most: float, only: Mapping[str, Any] | None = None
+) -> Judgement:
+    """The figure (a quotient of late to early) is below `most` in every trial that is meant."""
+    meant = [trial for trial in trials if trial.matches(only or {}) and trial.samples(figure)]
+    if not meant:
+        return _missing(figure)
+    found = [estimate(trial.samples(figure)) for trial in meant]
+    shown = ", ".join(f"{trial.name or 'trial'}: {_short(each)}" for trial, each in zip(meant, found, strict=True))
+    return _verdict(all(each.value < most for each in found), f"{figure} {shown}")
+
+
+FUNCTIONS: dict[str, Callable[..., Judgement]] = {
+    function.__name__: function
+    for function in (
+        more, less, not_more, same, cheaper, rises, below_linear, above_linear, overhead, most, least, falls_within,
+    )
+}  # fmt: skip
+
+
+def _series(
+    trials: Sequence[Measured], figure: str, over: str, only: Mapping[str, Any] | None
+) -> list[tuple[Any, list[float]]]:
+    """Value -> samples, the best trial of each value; baselines are no part of it, unless it goes over tasks."""
+    best: dict[Any, list[float]] = {}
+    for trial in trials:
+        at = trial.facts.get(over)
+        samples = trial.samples(figure)
+        if at is None or not samples or not trial.matches(only or {}) or (trial.is_baseline and over != "tasks"):
+            continue
+        if at not in best or estimate(samples).value > estimate(best[at]).value:
+            best[at] = samples
+    return sorted(best.items(), key=lambda item: item[0])
+
+
+def _speedups(trials: Sequence[Measured], figure: str, only: Mapping[str, Any] | None) -> list[Speedup]:
+    """Of the best trial of each number of tasks, against the baseline; without one, against the fewest tasks."""
+    base = [trial for trial in trials if trial.is_baseline and trial.samples(figure) and _same_data(trial, only)]
+    rest = [trial for trial in trials if not trial.is_baseline]
+    points = [Point(tasks, tuple(samples), f"{tasks} tasks") for tasks, samples in _series(rest, figure, "tasks", only)]
+    if base:
+        baseline = Point(base[0].tasks, tuple(base[0].samples(figure)), base[0].name or "baseline")
+    elif points:
+        baseline, *points = points
+    else:
+        return []
+    more_tasks = [point for point in points if point.tasks > baseline.tasks]
+    return speedup(more_tasks, baseline, "weak")
+
+
+def _same_data(trial: Measured, only: Mapping[str, Any] | None) -> bool:
+    return "data" not in (only or {}) or trial.data == (only or {})["data"]
+
+
+def _speedup_words(found: Sequence[Speedup]) -> str:
+    each = ", ".join(
+        f"{one.tasks} tasks: {one.value.value:.2f} (efficiency {one.efficiency.value:.2f}, "
+        f"{one.efficiency.low:.2f} to {one.efficiency.high:.2f})"
+        for one in found
+    )
+    return f"speed-up against {found[0].baseline}: {each}"
+
+
+def _said(effect: Effect) -> str:
+    def of(settings: Mapping[str, Any]) -> str:
+        return ", ".join(f"{path.split('.')[-1]} {value}" for path, value in settings.items())
+
+    pairs = f", {len(effect.pairs)} pairs of trials" if len(effect.pairs) > 1 else ""
+    mixed = "; the pairs contradict each other" if effect.is_mixed else ""
+    return f"{effect.figure} with {of(effect.when)} against {of(effect.than)}: {in_words(effect.value)}{pairs}{mixed}"
+
+
+def _short(value: Estimate) -> str:
+    if value.num < 2:
+        return f"{value.value:.3g}"
+    return f"{value.value:.3g} ({value.low:.3g} to {value.high:.3g})"

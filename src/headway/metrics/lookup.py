@@ -1,0 +1,93 @@
+"""A figure of a run's summary by name: `examples_per_s`, `role_use.ps.rss.max`, `task_usage.worker/0.cpus`; and some
+that are sums over its nodes or follow from others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+NAMES = ("node", "task")  # what the entries of a list are called by
+
+
+def figure_of(figures: Mapping[str, Any], name: str, settings: Mapping[str, Any] | None = None) -> float | None:
+    """None where it is not known."""
+    derived = DERIVED.get(name)
+    if derived is not None:
+        return derived(figures)
+    if name == "seconds_per_epoch":  # of trials of one data set, in the unit of its whole size
+        rate, size = figures.get("examples_per_s"), (settings or {}).get("workload.dataset.size", 1)
+        return float(size) / rate if rate and isinstance(size, (int, float)) else None
+    if name.startswith("time_to_accuracy."):
+        reached = (figures.get("time_to_accuracy") or {}).get(name.partition(".")[2])
+        return None if reached is None else float(reached["seconds"])
+    value: Any = figures
+    for part in name.split("."):
+        if isinstance(value, list):
+            value = next((each for each in value if any(each.get(key) == part for key in NAMES)), None)
+        elif isinstance(value, Mapping):
+            value = value.get(part)
+        else:
+            return None
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _cpus(figures: Mapping[str, Any]) -> float | None:
+    """Of all tasks together."""
+    return _sum(each.get("cpus") for each in figures.get("task_usage") or ())
+
+
+def _cpus_per_node(figures: Mapping[str, Any]) -> float | None:
+    nodes = figures.get("nodes") or ()
+    total = _sum(each.get("cpus") for each in nodes)
+    return None if total is None else total / len(nodes)
+
+
+def _cpus_per_task(figures: Mapping[str, Any]) -> float | None:
+    """Of a training task."""
+    used = [each for each in figures.get("task_usage") or () if each["task"].split("/")[0] in ("chief", "worker")]
+    total = _sum(each.get("cpus") for each in used)
+    return None if total is None else total / len(used)
+
+
+def _memory(figures: Mapping[str, Any]) -> float | None:
+    return _sum(each.get("rss_peak") for each in figures.get("task_usage") or ())
+
+
+def _sent(figures: Mapping[str, Any]) -> float | None:
+    """Bytes per second that all nodes send to others; on one node, over loopback."""
+    nodes = figures.get("nodes") or ()
+    name = "sent" if len(nodes) > 1 else "loopback_sent"
+    return _sum(each.get(name) for each in nodes)
+
+
+def _sent_peak(figures: Mapping[str, Any]) -> float | None:
+    found = [use["sent"]["max"] for use in (figures.get("node_use") or {}).values() if "sent" in use]
+    return max(found, default=None)
+
+
+def _sent_variability(figures: Mapping[str, Any]) -> float | None:
+    uses = [use["sent"]["variability"] for use in (figures.get("node_use") or {}).values() if "sent" in use]
+    found = [value for value in uses if value is not None]
+    return sum(found) / len(found) if found else None
+
+
+def _bytes_per_example(figures: Mapping[str, Any]) -> float | None:
+    sent, batch = figures.get("bytes_per_step"), figures.get("effective_batch")
+    return sent / batch if sent and batch else None
+
+
+def _sum(values: Any) -> float | None:
+    found = [value for value in values if value is not None]
+    return float(sum(found)) if found else None
+
+
+DERIVED = {
+    "cpus": _cpus,
+    "cpus_per_node": _cpus_per_node,
+    "cpus_per_task": _cpus_per_task,
+    "memory": _memory,
+    "sent_per_s": _sent,
+    "sent_peak": _sent_peak,
+    "sent_variability": _sent_variability,
+    "bytes_per_example": _bytes_per_example,
+}

@@ -1,0 +1,165 @@
+"""The charts of a page as plain data: what stands on which axis, with intervals and the runs behind each point. How
+they look is the renderer's.
+
+A chart: `id`, `title`, `note`, `kind` (`lines` over the number of tasks, `bars` of configurations), `x`, `y` (`title`,
+`unit`), `series` (`name`, `style`, `color`, `x`, `y`, `low`, `high`, `runs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from headway.metrics.estimate import Estimate, estimate
+from headway.metrics.scaling import Point, Trend, trend
+from headway.report.groups import Collection, Digests, Group, baseline_of
+from headway.report.tables import speedups
+
+Chart = dict[str, Any]
+Value = Callable[[Group], Estimate | None]
+MOST_POINTS_OF_TREND = 60
+BEYOND = 1.5  # how far beyond the largest cluster a trend is drawn
+
+
+def charts(collection: Collection, digests: Digests) -> list[Chart]:
+    """Throughput, speed-up, efficiency, time, accuracy and loss; those of which something is known. One configuration
+    alone has nothing to stand beside."""
+    if sum(bool(group.runs) for group in collection.groups) < 2:
+        return []
+    faster = speedups(collection, digests)
+
+    def figure(name: str) -> Value:
+        return lambda group: group.estimate(digests, name, collection.how)
+
+    made = [
+        _chart(collection, "throughput", "Throughput", "examples per second", "", figure("examples_per_s"),
+               "Of all training tasks together, after the warm-up."),
+        _chart(collection, "speedup", "Speed-up", "times the baseline", "times",
+               lambda group: faster[group.key].value if group.key in faster else None, _against(faster)),
+        _chart(collection, "efficiency", "Efficiency", "speed-up per training task", "share",
+               lambda group: faster[group.key].efficiency if group.key in faster else None,
+               "1 is ideal: n tasks are n times as fast as the baseline's one."),
+        _chart(collection, "time", "Training time", "seconds", "s", figure("training_seconds"),
+               "From the first step to the last, pauses included."),
+        _chart(collection, "accuracy", "Test accuracy", "accuracy", "accuracy", figure("accuracy"),
+               "Of the final model, on the whole test set."),
+        _chart(collection, "loss", "Test loss", "loss", "", figure("loss"),
+               "Of the final model, on the whole test set."),
+        _chart(collection, "cost", "Cost", "dollars", "dollars", lambda group: _cost(group, digests),
+               "All nodes, from the command to their release."),
+    ]  # fmt: skip
+    found = [chart for chart in made if chart is not None]
+    for chart in found:
+        if chart["kind"] == "lines":
+            _add_trends(chart, collection, digests)
+    return found
+
+
+def _cost(group: Group, digests: Digests) -> Estimate | None:
+    known = [float(one["total"]) for path in group.runs if (one := digests[path].get("cost"))]
+    return estimate(known) if known else None
+
+
+def _against(faster: dict[str, Any]) -> str:
+    return f"Against {'; '.join(sorted({one.baseline for one in faster.values()}))}." if faster else ""
+
+
+def _chart(
+    collection: Collection, name: str, title: str, y_title: str, unit: str, value: Value, note: str
+) -> Chart | None:
+    groups = [group for group in collection.groups if group.runs and value(group) is not None]
+    if not groups or (name in ("speedup", "efficiency") and len(groups) < 2):
+        return None
+    lines: dict[str, list[Group]] = {}
+    for group in groups:
+        lines.setdefault(group.line, []).append(group)
+    along_tasks = any(len({group.tasks for group in line}) > 1 for line in lines.values()) and all(
+        len({group.tasks for group in line}) == len(line) for line in lines.values()
+    )
+    chart: Chart = {
+        "id": f"{name}-{collection.slug}",
+        "name": name,
+        "title": title,
+        "note": note,
+        "y": {"title": y_title, "unit": unit},
+        "series": [],
+    }
+    if along_tasks:
+        chart |= {"kind": "lines", "x": {"title": "training tasks"}}
+        for color, (line, members) in enumerate(lines.items()):
+            ordered = sorted(members, key=lambda group: group.tasks)
+            chart["series"].append(_series(line, color, [group.tasks for group in ordered], ordered, value))
+    else:
+        chart |= {"kind": "bars", "x": {"title": ""}}
+        chart["series"].append(_series(title, 0, [group.label for group in groups], groups, value))
+    return chart
+
+
+def _series(name: str, color: int, x: list[Any], groups: list[Group], value: Value) -> dict[str, Any]:
+    found = [value(group) for group in groups]
+    return {
+        "name": name,
+        "style": "measured",
+        "color": color,
+        "x": x,
+        "y": [one.value if one else None for one in found],
+        "low": [one.low if one else None for one in found],
+        "high": [one.high if one else None for one in found],
+        "labels": [group.label for group in groups],
+        "runs": [list(group.runs) for group in groups],
+    }
+
+
+def _add_trends(chart: Chart, collection: Collection, digests: Digests) -> None:
+    """The ideal line, and for every measured line of three sizes or more the law that fits it."""
+    if chart["name"] not in ("throughput", "speedup", "efficiency"):
+        return
+    measured = list(chart["series"])
+    most = max(max(series["x"]) for series in measured)
+    if chart["name"] != "throughput":
+        ends = [1, most]
+        ideal = ends if chart["name"] == "speedup" else [1, 1]
+        chart["series"].append({"name": "ideal", "style": "ideal", "color": None, "x": ends, "y": ideal})
+    for series in measured:
+        members = [group for group in collection.groups if group.line == series["name"] and group.runs]
+        law = fitted(members, digests)
+        if law is None:
+            continue
+        tasks = np.linspace(min(series["x"]), most * BEYOND, MOST_POINTS_OF_TREND)
+        rates = np.array([law.rate(float(one)) for one in tasks])
+        if chart["name"] != "throughput":
+            against = baseline_of(members[0], collection.groups)
+            base = against.estimate(digests, "examples_per_s", collection.how) if against else None
+            if base is None or against is None:
+                continue
+            rates = rates / base.value
+            rates = rates * against.tasks / tasks if chart["name"] == "efficiency" else rates
+        chart["series"].append(
+            {
+                "name": f"{series['name']}, fitted",
+                "style": "trend",
+                "color": series["color"],
+                "x": [round(float(one), 3) for one in tasks],
+                "y": [float(f"{one:.5g}") for one in rates],
+                "about": about(law),
+            }
+        )
+
+
+def fitted(members: list[Group], digests: Digests) -> Trend | None:
+    points = [
+        Point(group.tasks, tuple(samples), group.label)
+        for group in members
+        if (samples := group.samples(digests, "examples_per_s"))
+    ]
+    sizes = len({point.tasks for point in points})
+    # A law with as many parameters as there are points goes through all of them and says nothing.
+    return trend(points, "usl" if sizes > 3 else "amdahl") if sizes > 2 else None
+
+
+def about(law: Trend) -> str:
+    kind = "Amdahl's law" if law.law == "amdahl" else "the universal scalability law"
+    peak = f"; the most at {law.peak:.0f} tasks" if law.peak else ""
+    return f"{kind}: {law.contention:.1%} cannot be done at the same time{peak}; off by {law.residual:.1%} on average"

@@ -1,0 +1,107 @@
+"""All that a page tells of one run, as plain data: made in a process of its own where there are many runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from headway.errors import HeadwayError
+from headway.findings import Finding, findings
+from headway.metrics.cost import cost
+from headway.record.folder import RunFolder
+from headway.record.run import Run
+from headway.record.seal import result
+from headway.report.curves import curves, step_times
+from headway.report.happened import happened, network_got
+from headway.report.timeline import timeline
+
+
+def digest(path: Path, num: int, prices: Mapping[str, float] | None = None) -> dict[str, Any]:
+    """`num`: into how many buckets its time line is thinned. A damaged run gives `problem` and nothing else: it must
+    not hide the others."""
+    run = Run(RunFolder(path))
+    try:
+        return _digest(run, num, prices or {})
+    except (HeadwayError, OSError, KeyError, TypeError, ValueError) as error:
+        return {"name": run.name, "path": str(path), "problem": f"{error or type(error).__name__}"}
+
+
+def _digest(run: Run, num: int, prices: Mapping[str, float]) -> dict[str, Any]:
+    import duckdb
+
+    figures = result(run)
+    facts = run.facts
+    launches = facts["launches"]
+    origin = float(launches[0]["started"] if launches else facts["created"])
+    asked = run.folder.read(run.folder.job_file)
+    with duckdb.connect(config={"threads": 1}) as connection:
+        line = timeline(connection, run.folder, origin, num)
+        learnt = curves(connection, run.folder, origin, max(40, num // 2))
+        times = step_times(connection, run.folder)
+        marks = happened(connection, run.folder, origin)
+        network = network_got(connection, run.folder)
+    found: dict[str, Any] = finite(
+        {
+            "name": run.name,
+            "path": str(run.path),
+            "problem": None,
+            "source": facts.get("source"),
+            "origin": origin,
+            "commit": (run.environment.get("commit") or {}),
+            "figures": figures,
+            "asked": asked.get("asked"),
+            "choices": asked.get("choices", []),
+            "workload": run.job["workload"],
+            "environment": {key: value for key, value in run.environment.items() if key != "format"},
+            "timeline": line,
+            "curves": learnt,
+            "step_times": times,
+            "cost": _cost(run, prices),
+            "events": marks,
+            "network": network,
+            **_findings(run, figures, origin),
+        }
+    )
+    return found
+
+
+def _cost(run: Run, prices: Mapping[str, float]) -> dict[str, Any] | None:
+    """None where it is not known what its nodes cost."""
+    try:
+        found = cost(run, prices)
+    except HeadwayError:
+        return None
+    extra = {name: getattr(found, name) for name in ("total", "training_only", "per_1000_steps", "price_per_h")}
+    return {"dollars": found.dollars, "seconds": found.seconds, "to_accuracy": found.to_accuracy, **extra}
+
+
+def _findings(run: Run, figures: dict[str, Any], origin: float) -> dict[str, Any]:
+    """A record that no rule can read still has its figures."""
+    try:
+        return {"findings": [_finding(one, origin) for one in findings(run, figures)], "findings_problem": None}
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        return {"findings": [], "findings_problem": f"{type(error).__name__}: {error}"}
+
+
+def _finding(found: Finding, origin: float) -> dict[str, Any]:
+    """With times on the time line's axis."""
+    plain = asdict(found)
+    for evidence in plain["evidence"]:
+        for end in ("start", "end"):
+            if evidence[end] is not None:
+                evidence[end] = round(evidence[end] - origin, 3)
+    return plain
+
+
+def finite(value: Any) -> Any:
+    """JSON has no NaN: what is not finite is not known."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(inner) for inner in value]
+    return value

@@ -1,0 +1,146 @@
+"""The page's numbers as tables for other programs: a folder of CSV or Parquet files.
+
+Every table of the page is a file; besides there are `runs` (every figure of every run), `findings`, `timeline` (the
+thinned series), `curves` and `events`. Quantities are SI.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headway.errors import SpecError
+from headway.record.tables import quoted
+from headway.report.page import Page
+from headway.report.thin import unpacked
+
+Rows = list[dict[str, Any]]
+MARK = "headway-report.json"  # in folders that we wrote: only such a one is written over
+
+
+def tables(page: Page) -> Iterator[tuple[str, Rows]]:
+    """(name, rows) of everything; every row names its run or runs."""
+    names = {path: path.rsplit("/", 1)[-1] for path in page["ids"]}
+    for one in page["collections"]:
+        for table in [*one["tables"], *one.get("published", [])]:
+            yield table["id"], [_row(table, row, names) for row in table["rows"]]
+    scalars = (str, int, float, bool, type(None))
+    yield (
+        "runs",
+        [
+            {key: value for key, value in run["figures"].items() if isinstance(value, scalars)}
+            for run in page["runs"]
+            if run.get("figures")
+        ],
+    )
+    yield "findings", [
+        {**{key: found[key] for key in ("rule", "title", "trouble", "advice")}, "run": names.get(case["path"]),
+         **{key: case[key] for key in ("resource", "certainty", "text")}, "evidence": json.dumps(case["evidence"])}
+        for found in page["findings"]
+        for case in found["cases"]
+    ]  # fmt: skip
+    whole = [run for run in page["runs"] if run.get("figures")]
+    yield "timeline", [row for run in whole for row in _timeline(run)]
+    yield "curves", [row for run in whole for row in _curves(run)]
+    yield "events", [{"run": run["name"], **event} for run in whole for event in run["events"]]
+
+
+def _row(table: dict[str, Any], row: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    cells: dict[str, Any] = {}
+    for column in table["columns"]:
+        value = row["cells"].get(column["key"])
+        if isinstance(value, dict):
+            cells[column["key"]] = value["value"]
+            ends = ("p95", "max") if "p95" in value else ("low", "high")
+            cells |= {f"{column['key']}_{end}": value[end] for end in ends}
+        else:
+            cells[column["key"]] = value
+    return {**cells, "note": row["note"], "from_runs": " ".join(names.get(path, path) for path in row["runs"])}
+
+
+def _timeline(run: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for series in (run["timeline"] or {"series": ()})["series"]:
+        times = run["timeline"]["axes"][series["axis"]]
+        for t, value in zip(times, unpacked(series), strict=True):
+            if value is not None:
+                yield {"run": run["name"], "of": series["of"], "what": series["what"], "seconds": t, "value": value}
+
+
+def _curves(run: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for kind, figures in (("train", ("raw", "smooth")), ("test", ("loss", "accuracy"))):
+        curve = run["curves"][kind] or {"step": (), "seconds": ()}
+        for place, (step, seconds) in enumerate(zip(curve["step"], curve["seconds"], strict=True)):
+            for figure in figures:
+                what = f"{kind} {figure}" if kind == "test" else f"train loss, {figure}"
+                yield {
+                    "run": run["name"],
+                    "what": what,
+                    "step": step,
+                    "seconds": seconds,
+                    "value": curve[figure][place],
+                }
+
+
+def write_csv(page: Page, folder: Path) -> None:
+    _prepare(folder, page)
+    for name, rows in tables(page):
+        with (folder / f"{_file_name(name)}.csv").open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, _columns(rows), restval="")
+            writer.writeheader()
+            writer.writerows({key: _harmless(value) for key, value in row.items()} for row in rows)
+
+
+def _harmless(value: Any) -> Any:
+    """A text that a spreadsheet would take for a formula is given as text: it may come from anybody's run folder."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def write_parquet(page: Page, folder: Path) -> None:
+    import duckdb
+
+    _prepare(folder, page)
+    with duckdb.connect() as connection:
+        for name, rows in tables(page):
+            lines = folder / f".{_file_name(name)}.jsonl"
+            if not (columns := _columns(rows)):
+                continue
+            lines.write_text("".join(json.dumps({key: row.get(key) for key in columns}) + "\n" for row in rows))
+            types = json.dumps({key: _type([row.get(key) for row in rows]) for key in columns}).replace('"', "'")
+            final = quoted(folder / f"{_file_name(name)}.parquet")
+            connection.execute(
+                f"copy (from read_json({quoted(lines)}, format = 'newline_delimited', columns = {types})) "
+                f"to {final} (format parquet, compression zstd)"
+            )
+            lines.unlink()
+
+
+def _type(values: list[Any]) -> str:
+    known = [value for value in values if value is not None]
+    if known and all(isinstance(value, bool) for value in known):
+        return "BOOLEAN"
+    if known and all(isinstance(value, int) and not isinstance(value, bool) for value in known):
+        return "BIGINT"
+    return "DOUBLE" if known and all(isinstance(value, (int, float)) for value in known) else "VARCHAR"
+
+
+def _columns(rows: Rows) -> list[str]:
+    return list(dict.fromkeys(key for row in rows for key in row))
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).lstrip(".") or "table"
+
+
+def _prepare(folder: Path, page: Page) -> None:
+    """An empty folder. One that we wrote before is emptied, any other is left alone."""
+    if folder.exists():
+        if not (folder / MARK).is_file():
+            raise SpecError(f"{folder}: is there already, and is no report of ours; give another name")
+        shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / MARK).write_text(json.dumps({"format": page["format"], "title": page["title"]}) + "\n", encoding="utf-8")

@@ -1,0 +1,92 @@
+"""The events of a run that belong on its time line, in words."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from headway.record.folder import LAUNCHER
+from headway.record.tables import select_table
+from headway.units import format_seconds
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from headway.record.folder import RunFolder
+
+MOST_OF_A_KIND = 60  # marks on one line; of more every so-manieth is shown, and the page says so
+TROUBLE = {
+    "restarting", "given_up", "regrouping", "rollback", "stalled", "unresponsive", "silent", "blocked", "agent_lost",
+    "kill_overdue", "sampler_failed", "failed", "disconnected", "not_limited",
+}  # fmt: skip
+CALM = {"state", "task_started", "task_exited", "going_on", "unblocked", "stop_asked", "exported", "initialized"}
+
+
+def happened(connection: duckdb.DuckDBPyConnection, folder: RunFolder, origin: float) -> list[dict[str, Any]]:
+    """`t` (seconds since `origin`), `kind`, `text`, `trouble`, in the order of time."""
+    wanted = ", ".join(f"'{kind}'" for kind in sorted(TROUBLE | CALM))
+    rows = connection.execute(
+        f"select t, kind, task, data from ({select_table(folder, 'events', connection)}) "
+        f"where kind in ({wanted}) order by t"
+    ).fetchall()
+    found = [_mark(t, kind, _text(kind, task, json.loads(data))) for t, kind, task, data in rows]
+    found += _tests_and_saves(connection, folder)
+    found += _end_of_warmup(connection, folder)
+    by_kind: dict[str, list[dict[str, Any]]] = {}
+    for mark in sorted(found, key=lambda mark: mark["t"]):
+        by_kind.setdefault(mark["kind"], []).append({**mark, "t": round(mark["t"] - origin, 3)})
+    kept = [mark for marks in by_kind.values() for mark in marks[:: -(-len(marks) // MOST_OF_A_KIND)]]
+    return sorted(kept, key=lambda mark: mark["t"])
+
+
+def network_got(connection: duckdb.DuckDBPyConnection, folder: RunFolder) -> list[dict[str, Any]]:
+    """What was asked of the network between nodes, and what it was measured to be."""
+    rows = connection.execute(
+        f"select data from ({select_table(folder, 'events', connection)}) where kind = 'network_measured' order by t"
+    ).fetchall()
+    wanted = ("what", "node", "to", "asked", "got", "ok")
+    return [{key: event.get(key) for key in wanted} for event in (json.loads(data) for (data,) in rows)][
+        :MOST_OF_A_KIND
+    ]
+
+
+def _mark(t: float, kind: str, text: str) -> dict[str, Any]:
+    return {"t": t, "kind": kind, "text": text, "trouble": kind in TROUBLE}
+
+
+def _tests_and_saves(connection: duckdb.DuckDBPyConnection, folder: RunFolder) -> list[dict[str, Any]]:
+    found = []
+    for t, step, accuracy, loss in connection.execute(
+        f"select t, step, accuracy, loss from ({select_table(folder, 'evaluations', connection)})"
+    ).fetchall():
+        quality = f"accuracy {accuracy:.4f}" if accuracy is not None else f"loss {loss:.4g}" if loss is not None else ""
+        found.append(_mark(t, "evaluation", f"evaluated at step {step:,}: {quality}".rstrip(": ")))
+    for t, step, seconds in connection.execute(
+        f"select t, step, seconds from ({select_table(folder, 'checkpoints', connection)})"
+    ).fetchall():
+        found.append(_mark(t, "checkpoint", f"saved step {step:,} in {format_seconds(seconds)}"))
+    return found
+
+
+def _end_of_warmup(connection: duckdb.DuckDBPyConnection, folder: RunFolder) -> list[dict[str, Any]]:
+    (t,) = connection.execute(
+        f"select max(since) from (select min(t - seconds) as since "
+        f"from ({select_table(folder, 'steps', connection)}) where not warmup group by task)"
+    ).fetchall()[0]
+    return [] if t is None else [_mark(t, "measured", "every task has left its warm-up: rates count from here")]
+
+
+def _text(kind: str, task: str, event: dict[str, Any]) -> str:
+    who = event.get("task") or (task if task != LAUNCHER else event.get("node") or "")
+    if kind == "state":
+        words = f"the run is {event.get('state')}"
+    elif kind == "task_exited":
+        words = f"{who} ended with code {event.get('code')}"
+    elif kind == "rollback":
+        words = f"back to step {event.get('step')}: {event.get('steps_lost')} steps lost"
+    elif kind == "initialized":
+        words = f"{who}: variables {event.get('how')}, at step {event.get('step')}"
+    else:
+        words = f"{who} {kind.replace('_', ' ')}".strip()
+    reason = event.get("reason") or event.get("message") or event.get("error")
+    return f"{words} ({str(reason)[:200]})" if reason else words

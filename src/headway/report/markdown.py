@@ -1,0 +1,59 @@
+"""The page as Markdown: findings and tables, for a wiki, an issue or a terminal."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+from headway.report.page import Page
+from headway.report.words import cell, in_unit
+
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>()#+!|~])")
+
+
+def markdown(page: Page) -> str:
+    made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(page["made"]))
+    parts = [f"# {text(page['title'])}", f"Made by Headway {text(page['headway'])}, {made}.", "## Findings"]
+    parts += [_finding(one) for one in page["findings"]] or ["No trouble was found."]
+    for one in page["collections"]:
+        parts.append(f"## {text(one['title'])}")
+        parts += [_table(each, page) for each in [*one["tables"], *one.get("published", [])]]
+        parts += [f"- {text(note)}" for note in one["notes"]]
+        for chart in one["charts"]:
+            for series in chart["series"]:
+                if series.get("about"):
+                    parts.append(f"- {text(chart['title'])}, {text(series['name'])}: {text(series['about'])}")
+    parts += ["## Runs", _table(page["every_run"], page)]
+    parts.append("\n".join(f"{run['id'].removeprefix('run-')}. {text(run['path'])}" for run in page["runs"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def text(value: Any) -> str:
+    """What comes from a run folder is text and no markup."""
+    return _MARKUP.sub(r"\\\1", " ".join(str(value).split()))
+
+
+def _finding(found: dict[str, Any]) -> str:
+    kind = "trouble" if found["trouble"] else "good to know"
+    lines = [f"### {text(found['title'])} ({kind}, {found['certainty']})", ""]
+    for case in found["cases"]:
+        lines.append(f"- {text(case['text'])}")
+        for one in case["evidence"]:
+            where = f", {text(one['task_or_node'])}" if one["task_or_node"] else ""
+            lines.append(f"  - {text(one['what'])}{where}: {text(in_unit(one['value'], one['unit']))}")
+    return "\n".join([*lines, "", f"What to do: {text(found['advice'])}"])
+
+
+def _table(found: dict[str, Any], page: Page) -> str:
+    columns = found["columns"]
+    heads = [*(text(column["title"]) for column in columns), "from"]
+    lines = [f"| {' | '.join(heads)} |"]
+    lines.append("|" + "|".join("---" if column["unit"] == "text" else "---:" for column in columns) + "|---|")
+    for row in found["rows"]:
+        cells = [text(cell(row["cells"].get(column["key"]), column["unit"])) for column in columns]
+        cells[0] += f" ({text(row['note'])})" if row["note"] else ""
+        numbers = " ".join(page["ids"][path].removeprefix("run-") for path in row["runs"] if path in page["ids"])
+        lines.append(f"| {' | '.join([*cells, numbers])} |")
+    note = [text(found["note"])] if found["note"] else []
+    return "\n\n".join([f"### {text(found['title'])}", *note, "\n".join(lines)])

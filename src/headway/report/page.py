@@ -1,0 +1,143 @@
+"""`page` gathers what a report says, as plain data (dictionaries, lists, numbers, texts). Rendering is for others:
+html.py, markdown.py, files.py and notebook.py show the same page."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headway import __version__
+from headway.findings import of_sweep
+from headway.record.run import Run
+from headway.report import groups as grouping
+from headway.report.beside import one_at_a_time, published, shapes
+from headway.report.charts import charts
+from headway.report.digest import digest, finite
+from headway.report.groups import Collection, Digests
+from headway.report.tables import costs, details, every_run, io_overhead, resources, results
+from headway.report.timeline import num_buckets
+
+if TYPE_CHECKING:
+    from headway.bench.folder import SweepFolder
+
+FORMAT = 1
+Page = dict[str, Any]
+FEW = 6  # runs that are read sooner than further processes are started
+CERTAINTY = ("certain", "likely", "possible")
+
+
+def page(
+    runs: Sequence[Run],
+    sweeps: Sequence[SweepFolder] = (),
+    title: str | None = None,
+    processes: int = 1,
+    prices: Mapping[str, float] | None = None,
+) -> Page:
+    """Everything about these runs and sweeps. `processes`: how many may read run folders at the same time; `prices`:
+    dollars an hour by node or kind of node, where the job's machine types have none (metrics.cost)."""
+    of_sweeps = [grouping.of_sweep(sweep) for sweep in sweeps]
+    paths = list(
+        dict.fromkeys(
+            [
+                *(path for one in of_sweeps for group in one.groups for path in (*group.runs, *group.others)),
+                *(str(run.path) for run in runs),
+            ]
+        )
+    )
+    digests = dict(zip(paths, _digests(paths, processes, dict(prices or {})), strict=True))
+    in_sweeps = {path for one in of_sweeps for group in one.groups for path in (*group.runs, *group.others)}
+    alone = [str(run.path) for run in runs if str(run.path) not in in_sweeps]
+    collections = [*of_sweeps, *([grouping.of_runs(digests, alone)] if alone else [])]
+    numbers = {path: f"run-{number}" for number, path in enumerate(paths)}
+    made: Page = finite(
+        {
+            "format": FORMAT,
+            "headway": __version__,
+            "made": time.time(),
+            "title": title or _title(collections, digests),
+            "findings": _findings(digests, sweeps),
+            "collections": [_collection(one, digests) for one in collections],
+            "every_run": every_run(digests),
+            "environments": _environments(digests),
+            "ids": numbers,
+            "names": {numbers[path]: digests[path]["name"] for path in paths},
+        }
+    )
+    return {**made, "runs": [{"id": numbers[path], **digests[path]} for path in paths]}
+
+
+def _digests(paths: Sequence[str], processes: int, prices: dict[str, float]) -> list[dict[str, Any]]:
+    num = num_buckets(sum(max(1, len(list((Path(path) / "metrics").glob("*.jsonl")))) for path in paths))
+    folders = [Path(path) for path in paths]
+    if processes < 2 or len(paths) <= FEW:
+        return [digest(folder, num, prices) for folder in folders]
+    # Not forked: this process may have threads of its own.
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("forkserver")) as pool:
+        return list(pool.map(digest, folders, [num] * len(folders), [prices] * len(folders), chunksize=2))
+
+
+def _title(collections: Sequence[Collection], digests: Digests) -> str:
+    sweeps = [one.title for one in collections if one.sweep]
+    if sweeps:
+        return ", ".join(sweeps)
+    names = list(dict.fromkeys(one["figures"]["name"] for one in digests.values() if one.get("figures")))
+    return (names[0] if len(names) == 1 else f"{len(digests)} runs") if names else "Nothing to report"
+
+
+def _collection(one: Collection, digests: Digests) -> dict[str, Any]:
+    tables = [make(one, digests) for make in (results, one_at_a_time, details, resources, io_overhead, costs)]
+    return {
+        "id": one.slug,
+        "title": one.title,
+        "sweep": one.sweep,
+        "path": one.path,
+        "state": one.state,
+        "notes": list(one.notes),
+        "tables": [table for table in tables if table is not None],
+        "charts": charts(one, digests),
+        "published": published(one, digests),
+        "shapes": shapes(one, digests),
+        "groups": [
+            {"label": group.label, "key": group.key, "runs": list(group.runs), "settings": group.settings}
+            for group in one.groups
+        ],
+    }
+
+
+def _findings(digests: Digests, sweeps: Sequence[SweepFolder]) -> list[dict[str, Any]]:
+    """What was found, trouble first and the surest first. What is true of several runs stands once, with a case for
+    each of them."""
+    each = [{**finding, "path": path} for path, one in digests.items() for finding in one.get("findings", ())]
+    for sweep in sweeps:
+        each += [{**asdict(finding), "path": None} for finding in of_sweep(sweep)]
+    found: dict[tuple[str, str, bool], list[dict[str, Any]]] = {}
+    for finding in each:
+        found.setdefault((finding["rule"], finding["title"], finding["trouble"]), []).append(finding)
+    together = []
+    for cases in found.values():
+        cases.sort(key=lambda one: CERTAINTY.index(one["certainty"]))
+        shared = {key: cases[0][key] for key in ("rule", "title", "trouble", "certainty", "advice")}
+        own = [{key: one[key] for key in ("path", "resource", "text", "certainty", "evidence")} for one in cases]
+        together.append({**shared, "cases": own})
+    return sorted(together, key=lambda one: (not one["trouble"], CERTAINTY.index(one["certainty"]), -len(one["cases"])))
+
+
+def _environments(digests: Digests) -> list[dict[str, Any]]:
+    """Each machine and set of versions once, with the runs that ran there."""
+    found: list[dict[str, Any]] = []
+    for path, one in digests.items():
+        if "environment" not in one:
+            continue
+        facts = {key: value for key, value in one["environment"].items() if key != "commit"}
+        facts["commit"] = one["commit"]
+        same = next((known for known in found if known["facts"] == facts), None)
+        if same is None:
+            found.append({"facts": facts, "runs": [path]})
+        else:
+            same["runs"].append(path)
+    return found

@@ -1,0 +1,161 @@
+"""The entry of one run: where it lies, what was asked and what was got, what was chosen and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from headway.report.words import number, say
+
+
+def _text(value: Any) -> str:
+    return escape(str(value), quote=True)
+
+
+def run_entry(run: dict[str, Any], page: dict[str, Any]) -> str:
+    """HTML. `page`: for the findings of this run."""
+    name = f"<code>{_text(run['name'])}</code>"
+    if not run.get("figures"):
+        return (
+            f'<details class="run" id="{run["id"]}"><summary>{name}<span>cannot be read</span></summary>'
+            f"<p>{_text(run['problem'])}</p><p><code>{_text(run['path'])}</code></p></details>"
+        )
+    figures = run["figures"]
+    what = figures["command"] or f"{figures['model']} on {figures['dataset']}"
+    short = f"{run['id'].removeprefix('run-')} · {figures['state']} · {figures['strategy']} · {what}"
+    parts = [
+        f'<p class="screen"><a href="#timeline" data-run="{run["id"]}">Show it on the time line</a></p>',
+        _facts(run, page),
+        _asked_and_got(run),
+        _rows(
+            "Tasks", ("task", "gradients", "dropped", "step time, median", "p95", "input", "attempts"), _tasks(figures)
+        ),
+        _rows(
+            "Nodes: asked, and used while training",
+            ("node", "tasks", "asked", "CPUs", "memory", "in", "out", "full"),
+            _nodes(figures),
+        ),
+        _rows("Network: asked and measured", ("what", "from", "to", "asked", "got", ""), _network(run["network"])),
+        _rows(
+            "Chosen, and why",
+            ("setting", "value", "reason"),
+            [(c["path"], c["value"], c["reason"]) for c in run["choices"]],
+        ),
+    ]
+    head = f"<summary>{name}<span>{_text(short)}</span></summary>"
+    return f'<details class="run" id="{run["id"]}">{head}{"".join(parts)}</details>'
+
+
+def _facts(run: dict[str, Any], page: dict[str, Any]) -> str:
+    figures, commit = run["figures"], run["commit"]
+    found = [one["title"] for one in page["findings"] if any(case["path"] == run["path"] for case in one["cases"])]
+    lines = {
+        "state": figures["state"] + (f": {figures['reason']}" if figures.get("reason") else ""),
+        "folder": run["path"],
+        "commit": f"{commit['hash']}{' with changes' if commit.get('has_changes') else ''}"
+        if commit.get("hash")
+        else None,
+        "rates": _rates(figures),
+        "training time": say(figures["training_seconds"], "s") if figures["training_seconds"] else None,
+        "wall time": say(figures["seconds"], "s") if figures["seconds"] else None,
+        "accuracy": say(figures["accuracy"], "accuracy") if figures["accuracy"] is not None else None,
+        "test loss": number(figures["loss"], 4) if figures["loss"] is not None else None,
+        "training loss": number(figures["train_loss"], 4) if figures["train_loss"] is not None else None,
+        "restarts": f"{figures['restarts']}, {figures['steps_lost']} steps lost" if figures["restarts"] else None,
+        "findings": "; ".join(dict.fromkeys(found)) or None,
+    }
+    return "<dl>" + "".join(f"<dt>{key}</dt><dd>{_text(value)}</dd>" for key, value in lines.items() if value) + "</dl>"
+
+
+def commit_in_words(commit: Mapping[str, Any]) -> str | None:
+    """The whole hash, and whether the folder was as the commit has it."""
+    if not commit.get("hash"):
+        return None
+    return str(commit["hash"]) + (" with changes" if commit.get("has_changes") else "")
+
+
+def _rates(figures: dict[str, Any]) -> str | None:
+    if figures["steps_per_s"] is None:
+        return None
+    examples = figures["examples_per_s"]
+    return f"{number(figures['steps_per_s'])} steps/s" + (
+        f", {number(examples, 4)} examples/s" if examples is not None else ""
+    )
+
+
+def _asked_and_got(run: dict[str, Any]) -> str:
+    figures = run["figures"]
+    rows = []
+    if figures["asked_steps"]:
+        rows.append(("global steps", f"{figures['asked_steps']:,}", f"{figures['steps']:,}"))
+    asked_batch = figures["global_batch_size"] or figures["batch_size"]
+    if asked_batch and figures["effective_batch"]:
+        word = "batch of all tasks together" if figures["global_batch_size"] else "batch of a task; of an update"
+        rows.append((word, f"{asked_batch:,}", number(figures["effective_batch"], 4)))
+    rows += [("site", "", warning) for warning in figures["warnings"]]
+    return _rows("Asked and got", ("what", "asked", "got"), rows)
+
+
+def _tasks(figures: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return [
+        (
+            task["task"],
+            f"{task['gradients']:,} ({task['share']:.0%})",
+            f"{task['dropped']:,}" if task["dropped"] else "-",
+            say(task["step_seconds"], "s"),
+            say(task["step_seconds_p95"], "s"),
+            say(task["input_share"], "share"),
+            task["attempts"],
+        )
+        for task in figures["tasks"]
+    ]
+
+
+def _nodes(figures: dict[str, Any]) -> list[tuple[Any, ...]]:
+    units = {"cpus": "CPUs", "memory": "B", "rate": "B/s", "latency": "s", "disk": "B/s"}
+    rows = []
+    for node in figures.get("nodes") or ():
+        asked = {key: value for key, value in (node.get("asked") or {}).items() if isinstance(value, (int, float))}
+        said = ", ".join(
+            f"{key} {say(value, units.get(key, ''))}" for key, value in asked.items() if not isinstance(value, bool)
+        )
+        full = ", ".join(
+            f"{key.replace('_', ' ')} {share:.0%}" for key, share in (node.get("full") or {}).items() if share
+        )
+        rows.append(
+            (
+                node["node"],
+                ", ".join(node.get("tasks") or ()),
+                said or "-",
+                say(node.get("cpus")),
+                say(node.get("memory_peak"), "B"),
+                say(node.get("received"), "B/s"),
+                say(node.get("sent"), "B/s"),
+                full or "-",
+            )
+        )
+    return rows
+
+
+def _network(measured: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [
+        (
+            str(one["what"]).replace("_", " "),
+            one["node"] or "-",
+            one["to"] or "-",
+            *(say(one[side], "s" if one["what"] == "round_trip" else "B/s") for side in ("asked", "got")),
+            "as asked" if one["ok"] else "less than asked",
+        )
+        for one in measured
+    ]
+
+
+def _rows(title: str, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    if not rows:
+        return ""
+    head = "".join(f'<th scope="col">{_text(each)}</th>' for each in heads)
+    lines = "".join("<tr>" + "".join(f"<td>{_text(each)}</td>" for each in row) + "</tr>" for row in rows)
+    return (
+        f'<h3>{title}</h3><div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>'
+    )

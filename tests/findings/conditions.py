@@ -1,0 +1,340 @@
+"""The conditions that findings are about, each provoked in at least three ways on emulated hosts. Data only.
+
+Of each condition the last variant was kept out when limits were set. run_findings.py runs them, findings_page.py makes
+docs/findings.md. To add a rule, add its file, and three cells here: tests/unit/test_findings_matrix.py wants them.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+HEALTHY = "healthy"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run with one condition (or none) provoked."""
+
+    condition: str
+    """The rule that must find it; or `healthy`."""
+    variant: str
+    what: str
+    """How it is provoked, in words."""
+    job: dict[str, Any] = field(default_factory=dict)
+    kept_out: bool = False
+    burners: int = 0
+    """Processes of others that compute meanwhile."""
+    photos: bool = False
+    """The data are large photographs, not in memory when the run begins."""
+    trials: tuple[str, ...] = ()
+    """A sweep, made of the runs of these cells; the first is its baseline where the condition is about that."""
+    settings: str | None = None
+    """What varies in the sweep."""
+    trouble: bool | None = None
+    """What the finding must be; None: either."""
+    part: bool = False
+    """Only a run that a sweep of another cell is made of."""
+    fails: bool = False
+    """The run itself ends in failure."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.condition}-{self.variant}"
+
+
+CNN = "mnist_cnn"
+SOFTMAX = "softmax"
+WIDE = {"name": "autoencoder", "hidden": [800]}  # 5 MB to send for little to compute
+TRANSFORMER = "spatial_transformer"
+RESNET = {"name": "resnet", "depth": 8}
+IMAGES = {"name": "synthetic", "size": 2000, "test_size": 50}
+SMALL_IMAGES = {"name": "synthetic", "size": 1000, "test_size": 20, "shape": [12, 12, 3]}
+FAST = {"cpus": 0.4, "rate": "1Gbit", "memory": "2GiB"}
+SERVER = {"cpus": 0.25, "rate": "1Gbit", "memory": "2GiB"}
+
+
+def job(
+    model: Any = CNN,
+    layout: str = "PS-W-W",
+    strategy: Any = "ps-async",
+    batch: int | None = None,
+    seconds: float = 14,
+    ps: dict[str, Any] | None = None,
+    worker: dict[str, Any] | None = None,
+    chief: dict[str, Any] | None = None,
+    site: dict[str, Any] | None = None,
+    workload: dict[str, Any] | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """An emulated cluster that trains for a few seconds; what is not given is fast enough."""
+    nodes = {"worker": {**FAST, **(worker or {})}}
+    if "P" in layout:
+        nodes["ps"] = {**SERVER, **(ps or {})}
+    if chief is not None:
+        nodes["chief"] = {**FAST, **chief}
+    return {
+        "name": "finding",
+        "workload": {
+            "model": model,
+            "dataset": SMALL_IMAGES if model == RESNET else IMAGES,
+            "batch_size": batch or (80 if model == CNN else 25),  # the CNN with 25 fills half a gigabit
+            "optimizer": {"name": "sgd", "learning_rate": 0.01},
+            "stop": {"seconds": seconds},
+            **(workload or {}),
+        },
+        "strategy": strategy,
+        "layout": layout,
+        "site": {"kind": "emulated", "nodes": nodes, **(site or {})},
+        "export": False,
+        "measure": {"warmup": 5},
+        "checkpoint": {"seconds": 600},
+        "restart": {"attempts": 0},
+        **more,
+    }
+
+
+def single(model: Any, batch: int, cpus: float = 0.4, **more: Any) -> dict[str, Any]:
+    return job(model, "W", "single", batch, worker={"cpus": cpus}, **more)
+
+
+def program(*arguments: Any, worker: dict[str, Any] | None = None, layout: str = "W-W", **more: Any) -> dict[str, Any]:
+    """A program of the user's, which says what it does (program.py)."""
+    made = job(layout=layout, strategy="allreduce", worker=worker, **more)
+    command = ["python", "{here}/program.py", *map(str, arguments)]
+    made["workload"] = {"command": command, "batch_size": 10, "report": {"steps": "own"}, "ends_with": "everybody"}
+    return made
+
+
+def changed(base: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """Dotted paths, with two underscores for a dot."""
+    made = copy.deepcopy(base)
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        place = made
+        for name in parents:
+            place = place.setdefault(name, {})
+        place[last] = value
+    return made
+
+
+def photographs(**more: Any) -> dict[str, Any]:
+    data = {"name": "image_folder", "path": "{photos}", "image_size": [32, 32]}
+    return job(SOFTMAX, batch=more.pop("batch", 4), workload={"dataset": data}, measure={"warmup": 2}, **more)
+
+
+def regression(shape: list[int], layout: str, strategy: Any, rate: float) -> dict[str, Any]:
+    data = {"name": "synthetic", "classes": None, "shape": shape, "size": 4000, "test_size": 50}
+    sgd = {"name": "sgd", "learning_rate": rate}
+    return job("linear", layout, strategy, 100, seconds=10, workload={"dataset": data, "optimizer": sgd})
+
+
+OUT: dict[str, Any] = {"kept_out": True}
+
+CELLS = (
+    # --- the server
+    Cell("server_network", "a", "CNN, 2 tasks, server at 250 Mbit/s",
+         job(batch=25, ps={"rate": "250Mbit"}, seconds=24, measure={"warmup": 2})),
+    Cell("server_network", "b", "wide autoencoder, 3 tasks, server at 200 Mbit/s",
+         job(WIDE, "PS-W-W-W", ps={"rate": "200Mbit"}, worker={"cpus": 0.35}, seconds=18, measure={"warmup": 2})),
+    Cell("server_network", "c", "CNN, ps-sync, 2 tasks, server at 300 Mbit/s",
+         job(strategy="ps-sync", batch=25, ps={"rate": "300Mbit"}, seconds=20, measure={"warmup": 2}), **OUT),
+    Cell("server_cpu", "a", "softmax, 3 tasks, server with 0.12 CPUs",
+         job(SOFTMAX, "PS-W-W-W", ps={"cpus": 0.12}, worker={"cpus": 0.4})),
+    Cell("server_cpu", "b", "CNN with Adam, 2 tasks, server with 0.12 CPUs",
+         job(batch=5, ps={"cpus": 0.12}, workload={"optimizer": {"name": "adam", "learning_rate": 0.001}})),
+    Cell("server_cpu", "c", "wide autoencoder with Adagrad, ps-sync, server with 0.1 CPUs",
+         job(WIDE, strategy="ps-sync", batch=5, ps={"cpus": 0.1},
+             workload={"optimizer": {"name": "adagrad", "learning_rate": 0.01}}), **OUT),
+    Cell("unbalanced", "a", "CNN, round robin over 2 servers",
+         job(layout="PS-PS-W-W", batch=25, strategy={"kind": "ps-async", "placement": "round_robin"}, seconds=8)),
+    Cell("unbalanced", "b", "CNN, greedy over 2 servers",
+         job(layout="PS-PS-W-W", batch=25, strategy={"kind": "ps-async", "placement": "greedy"}, seconds=8)),
+    Cell("unbalanced", "c", "transformer, ps-sync, round robin over 3 servers",
+         job(TRANSFORMER, "PS-PS-PS-W-W", {"kind": "ps-sync", "placement": "round_robin"}, seconds=8,
+             ps={"cpus": 0.2}), **OUT),
+    # --- training tasks
+    Cell("chief_undersized", "a", "CNN, ps-async, chief with 0.15 CPUs beside a worker with 0.5",
+         job(layout="M-PS-W", chief={"cpus": 0.15}, worker={"cpus": 0.5}, batch=120)),
+    Cell("chief_undersized", "b", "ResNet, ps-async, chief with 0.2 CPUs beside two workers with 0.4",
+         job(RESNET, "M-PS-W-W", chief={"cpus": 0.2}, batch=20)),
+    Cell("chief_undersized", "c", "CNN, ps-sync, chief with 0.2 CPUs beside a worker with 0.5",
+         job(strategy="ps-sync", layout="M-PS-W", chief={"cpus": 0.2}, worker={"cpus": 0.5}, batch=120), **OUT),
+    Cell("straggler", "a", "CNN, ps-async, worker with 0.2 CPUs beside a chief with 0.5",
+         job(layout="M-PS-W", chief={"cpus": 0.5}, worker={"cpus": 0.2}, batch=50)),
+    Cell("straggler", "b", "ResNet, ps-sync, worker with 0.2 CPUs beside a chief with 0.5",
+         job(RESNET, "M-PS-W", "ps-sync", chief={"cpus": 0.5}, worker={"cpus": 0.2}, batch=20)),
+    Cell("straggler", "c", "ResNet, allreduce, worker with 0.2 CPUs beside a chief with 0.6",
+         job(RESNET, "M-W", "allreduce", chief={"cpus": 0.6}, worker={"cpus": 0.2}, batch=20), **OUT),
+    Cell("barrier", "a", "CNN, ps-sync, batches of 100 and 20",
+         job(strategy="ps-sync", layout="M-PS-W", chief={}, cluster={"chief": {"count": 1, "batch_size": 100},
+             "worker": {"count": 1, "batch_size": 20}, "ps": 1})),
+    Cell("barrier", "b", "ResNet, ps-sync, three tasks, chief with 0.2 CPUs",
+         job(RESNET, "M-PS-W-W", "ps-sync", chief={"cpus": 0.2}, worker={"cpus": 0.4}, batch=20)),
+    Cell("barrier", "c", "CNN, ps-sync, the chief evaluates every 4 steps",
+         job(strategy="ps-sync", batch=50, workload={"evaluate": {"every": 4},
+             "dataset": {**IMAGES, "test_size": 500}}), **OUT),
+    Cell("too_many_threads", "a", "CNN, 8 threads on 0.4 CPUs",
+         job(cluster={"worker": {"count": 2, "threads": {"intra_op": 8}}, "ps": 1})),
+    Cell("too_many_threads", "b", "ResNet, allreduce, 16 threads on 0.5 CPUs",
+         job(RESNET, "W-W", "allreduce", 20, worker={"cpus": 0.5},
+             cluster={"worker": {"count": 2, "threads": {"intra_op": 16}}})),
+    Cell("too_many_threads", "c", "transformer, single, 6 threads on 0.5 CPUs",
+         changed(single(TRANSFORMER, 50, 0.5), cluster__chief={"count": 1, "threads": {"intra_op": 6}}), **OUT),
+    # --- input
+    Cell("input_bound", "a", "large photographs to decode, 2 tasks", photographs(), photos=True),
+    Cell("input_bound", "b", "large photographs, single, batches of 6",
+         photographs(layout="W", strategy="single", batch=6, worker={"cpus": 0.5}), photos=True),
+    Cell("input_bound", "c", "large photographs, allreduce, batches of 2",
+         photographs(layout="W-W", strategy="allreduce", batch=2), photos=True, **OUT),
+    Cell("storage", "a", "large photographs from a disk of 10 MB/s",
+         photographs(worker={"disk": {"read": "10MB/s"}, "cpus": 0.5}), photos=True, trouble=True),
+    Cell("storage", "b", "large photographs from a disk of 15 MB/s, single",
+         photographs(layout="W", strategy="single", worker={"disk": {"read": "15MB/s"}, "cpus": 0.8}), photos=True,
+         trouble=True),
+    Cell("storage", "c", "large photographs from a disk of 200 MB/s: storage is not the cause",
+         photographs(worker={"disk": {"read": "200MB/s"}}), photos=True, trouble=False, **OUT),
+    # --- the network as a whole
+    Cell("fabric", "a", "CNN, 2 tasks, a fabric of 400 Mbit/s",
+         job(batch=25, site={"fabric": "400Mbit"}, seconds=20, measure={"warmup": 2})),
+    Cell("fabric", "b", "wide autoencoder, allreduce, 3 tasks, a fabric of 100 Mbit/s",
+         job(WIDE, "W-W-W", "allreduce", site={"fabric": "100Mbit"}, worker={"cpus": 0.4})),
+    Cell("fabric", "c", "CNN, PW-PW, a fabric of 250 Mbit/s",
+         job(layout="PW-PW", batch=25, worker={"cpus": 0.6}, site={"fabric": "250Mbit"}, seconds=20,
+             measure={"warmup": 2}), **OUT),
+    Cell("loopback", "a", "CNN, PW-W, 0.5 CPUs", job(layout="PW-W", worker={"cpus": 0.5}, batch=15)),
+    Cell("loopback", "b", "wide autoencoder, PW-W, 0.4 CPUs", job(WIDE, "PW-W", worker={"cpus": 0.4}, batch=50)),
+    Cell("loopback", "c", "transformer, PW-W, 0.4 CPUs",
+         job(TRANSFORMER, "PW-W", worker={"cpus": 0.4}, batch=25), **OUT),
+    # --- over time
+    Cell("throughput_change", "a", "CNN, the server's credits run out",
+         job(batch=10, seconds=40, ps={"cpus": 0.5, "credits": {"per_hour": 2.0, "start": 0.06}})),
+    Cell("throughput_change", "b", "ResNet, allreduce, the workers' credits run out",
+         job(RESNET, "W-W", "allreduce", 10, seconds=40,
+             worker={"cpus": 0.6, "credits": {"per_hour": 10.0, "start": 0.19}})),
+    Cell("throughput_change", "c", "a program that slows down to half its rate", program("slow", 30), **OUT),
+    Cell("credits", "a", "softmax, the server has nearly none",
+         job(SOFTMAX, ps={"cpus": 0.4, "credits": {"per_hour": 6.0, "start": 0.06}})),
+    Cell("credits", "b", "CNN, workers have few",
+         job(seconds=20, worker={"cpus": 0.5, "credits": {"per_hour": 6.0, "start": 0.10}})),
+    Cell("credits", "c", "ResNet, single, few left for as long again",
+         changed(single(RESNET, 20, 0.6, seconds=15), site__nodes__worker__credits={"per_hour": 3.0, "start": 0.28}),
+         **OUT),
+    Cell("memory_grows", "a", "a program that keeps 3 MB of every second", program("leak", 25, 3)),
+    Cell("memory_grows", "b", "one task that keeps 8 MB of every second", program("leak", 25, 8, layout="W")),
+    Cell("memory_grows", "c", "a program that keeps 2 MB of every second, with 100 MB",
+         program("leak", 30, 2, 100), **OUT),
+    Cell("memory_limit", "a", "a program that holds most of 200 MB",
+         program("hold", 10, 150, worker={"memory": "200MB"})),
+    Cell("memory_limit", "b", "a program that wants more than 150 MB and is killed",
+         program("leak", 60, 30, worker={"memory": "150MB"}), fails=True),
+    Cell("memory_limit", "c", "a program that holds most of 400 MB",
+         program("hold", 10, 340, worker={"memory": "400MB"}), **OUT),
+    # --- what is learnt
+    Cell("staleness", "a", "linear regression, 3 tasks, a learning rate (0.9) that one task alone can have",
+         regression([1], "PS-W-W-W", "ps-async", 0.9)),
+    Cell("staleness", "b", "CNN, 2 tasks, pulls ahead, learning rate 0.4 with momentum",
+         job(strategy={"kind": "ps-async", "pull_ahead": 1}, batch=10,
+             workload={"optimizer": {"name": "momentum", "learning_rate": 0.4}})),
+    Cell("staleness", "c", "linear regression on 8 features, 2 tasks, pulls ahead, learning rate 0.8",
+         regression([8], "PS-W-W", {"kind": "ps-async", "pull_ahead": 1}, 0.8), **OUT),
+    Cell("too_small", "a", "softmax, ps-async, 2 tasks", job(SOFTMAX, seconds=8)),
+    Cell("too_small", "b", "softmax, allreduce, 2 tasks", job(SOFTMAX, "W-W", "allreduce", seconds=8)),
+    Cell("too_small", "c", "softmax, ps-sync, 2 tasks, batches of 100",
+         job(SOFTMAX, "PS-W-W", "ps-sync", 100, seconds=8), **OUT),
+    # --- the measurement
+    Cell("noisy_machine", "a", "CNN, and four other processes compute", job(), burners=4),
+    Cell("noisy_machine", "b", "ResNet, single, and three other processes compute", single(RESNET, 20, 0.6), burners=3),
+    Cell("noisy_machine", "c", "transformer, allreduce, and six other processes compute",
+         job(TRANSFORMER, "W-W", "allreduce"), burners=6, **OUT),
+    Cell("warmup", "a", "CNN, measured from the first step on", job(measure={"warmup": 0}, seconds=10)),
+    Cell("warmup", "b", "ResNet, single, measured from the first step on",
+         changed(single(RESNET, 20, 0.6, seconds=10), measure={"warmup": 0})),
+    Cell("warmup", "c", "transformer, allreduce, measured from the first step on",
+         job(TRANSFORMER, "W-W", "allreduce", measure={"warmup": 0}, seconds=10), **OUT),
+    # --- the cluster's shape
+    Cell("oversized", "a", "CNN, server with 0.8 CPUs", job(ps={"cpus": 0.8}, seconds=12), trouble=False),
+    Cell("oversized", "b", "ResNet, server with 0.5 CPUs", job(RESNET, batch=20, ps={"cpus": 0.5}, seconds=12),
+         trouble=False),
+    Cell("oversized", "c", "CNN, ps-sync, a chief with 0.9 CPUs waits for a worker with 0.15",
+         job(strategy="ps-sync", layout="M-PS-W", chief={"cpus": 0.9}, worker={"cpus": 0.15}), trouble=False, **OUT),
+    Cell("servers_beside", "a", "CNN, PS-W-W at 600 Mbit/s", job(batch=25, ps={"rate": "600Mbit"}), trouble=False),
+    Cell("servers_beside", "b", "wide autoencoder, PS-W-W at 300 Mbit/s",
+         job(WIDE, ps={"rate": "300Mbit"}, batch=50), trouble=False),
+    Cell("servers_beside", "c", "CNN, ps-sync, PS-W-W-W at 700 Mbit/s",
+         job(strategy="ps-sync", layout="PS-W-W-W", batch=25, ps={"rate": "700Mbit"}), trouble=False, **OUT),
+    Cell("server_count", "a1", "CNN with two servers at 250 Mbit/s",
+         job(layout="PS-PS-W-W", batch=25, ps={"rate": "250Mbit", "cpus": 0.25}, seconds=24,
+             measure={"warmup": 2}), part=True),
+    Cell("server_count", "a", "too few: CNN with 1 and 2 servers at 250 Mbit/s",
+         trials=("server_network-a", "server_count-a1"), settings="cluster.ps", trouble=True),
+    Cell("server_count", "b1", "CNN with two servers at 1 Gbit/s", job(layout="PS-PS-W-W"), part=True),
+    Cell("server_count", "b", "enough: CNN with 1 and 2 servers at 1 Gbit/s",
+         trials=("healthy-1", "server_count-b1"), settings="cluster.ps", trouble=False),
+    Cell("server_count", "c1", "ResNet with two servers", job(RESNET, "PS-PS-W-W", batch=20), part=True),
+    Cell("server_count", "c", "enough: ResNet with 1 and 2 servers",
+         trials=("healthy-2", "server_count-c1"), settings="cluster.ps", trouble=False, **OUT),
+    Cell("baseline", "a", "one training task with a server as the baseline",
+         trials=("baseline-a1", "healthy-1"), settings="cluster.training"),
+    Cell("baseline", "a1", "CNN, a server and one training task", job(layout="PS-W"), part=True),
+    Cell("baseline", "b", "two training tasks as the baseline of three",
+         trials=("healthy-2", "chief_undersized-b"), settings="cluster.training"),
+    Cell("baseline", "c", "a single machine of another size as the baseline",
+         trials=("healthy-8", "healthy-1"), settings="cluster.training", **OUT),
+    # --- nothing
+    Cell(HEALTHY, "1", "CNN, ps-async, 2 tasks", job()),
+    Cell(HEALTHY, "2", "ResNet, ps-async, 2 tasks", job(RESNET, batch=20)),
+    Cell(HEALTHY, "3", "CNN, ps-sync, 2 tasks", job(strategy="ps-sync")),
+    Cell(HEALTHY, "4", "ResNet, allreduce, 2 tasks", job(RESNET, "W-W", "allreduce", 20)),
+    Cell(HEALTHY, "5", "transformer, ps-async, 2 tasks", job(TRANSFORMER, batch=50)),
+    Cell(HEALTHY, "6", "CNN, single", single(CNN, 25)),
+    Cell(HEALTHY, "7", "ResNet, ps-async, 3 tasks, PS-W-W-W", job(RESNET, "PS-W-W-W", batch=20, worker={"cpus": 0.35})),
+    Cell(HEALTHY, "8", "ResNet, single, a larger machine", single(RESNET, 20, 0.8)),
+    Cell(HEALTHY, "9", "CNN, PW-PW", job(layout="PW-PW", worker={"cpus": 0.6}, batch=40)),
+    Cell(HEALTHY, "10", "a program that keeps its pace", program("steady", 15)),
+)  # fmt: skip
+
+
+def cell(name: str) -> Cell:
+    return next(one for one in CELLS if one.name == name)
+
+
+# Why a rule speaks in another condition than its own. (condition or "*", rule): in one sentence.
+EXPLAINED = {
+    ("*", "oversized"): "Good to know, no trouble: the machine is larger than this job needs.",
+    ("*", "servers_beside"): "Good to know, no trouble: the server's machine is mostly idle.",
+    ("*", "noisy_machine"): "The machine was really shared with other work while this cell ran.",
+    ("*", "loopback"): "Good to know, no trouble: the layout puts a server beside a training task.",
+    ("straggler", "barrier"): "In a synchronous strategy everybody waits for the straggler.",
+    ("chief_undersized", "barrier"): "In a synchronous strategy everybody waits for the chief.",
+    ("chief_undersized", "straggler"): "The chief is the slow task.",
+    ("loopback", "straggler"): "The task without a server beside it has the longer way.",
+    ("barrier", "straggler"): "The task that is waited for is always the same.",
+    ("barrier", "chief_undersized"): "The task that is waited for is the chief, and its CPU is full.",
+    ("oversized", "straggler"): "c: a fast chief waits for a slow worker, which is what makes it oversized.",
+    ("oversized", "barrier"): "c: a fast chief waits for a slow worker, which is what makes it oversized.",
+    ("input_bound", "storage"): "It says that storage is not the cause (good to know).",
+    ("storage", "input_bound"): "Storage matters only where training waits for input.",
+    ("throughput_change", "credits"): "The credits that ran out are the cause.",
+    ("throughput_change", "server_cpu"): "The server without credits has too little CPU.",
+    ("credits", "throughput_change"): "Throughput falls when the credits are gone.",
+    ("credits", "server_cpu"): "The server without credits has too little CPU.",
+    ("credits", "too_small"): "Softmax regression is too small to distribute.",
+    ("server_cpu", "too_small"): "Softmax regression is too small to distribute.",
+    ("staleness", "too_small"): "Linear regression is too small to distribute.",
+    ("staleness", "server_cpu"): "Tasks with next to nothing to compute ask the server all the time.",
+    ("too_small", "server_cpu"): "Tasks with next to nothing to compute ask the server all the time.",
+    ("input_bound", "too_small"): "Softmax regression is too small to distribute.",
+    ("storage", "too_small"): "Softmax regression is too small to distribute.",
+    ("throughput_change", "server_network"): "a: before its credits are gone the server sends at full rate.",
+    ("unbalanced", "server_network"): "The server that holds nearly everything carries nearly all traffic.",
+    ("server_cpu", "warmup"): "Five steps of warm-up are too few where a step takes milliseconds.",
+    ("too_small", "warmup"): "Five steps of warm-up are too few where a step takes milliseconds.",
+    ("credits", "warmup"): "Five steps of warm-up are too few where a step takes milliseconds.",
+    ("staleness", "warmup"): "Five steps of warm-up are too few where a step takes milliseconds.",
+    ("server_count", "server_network"): "a1: each of two servers at 250 Mbit/s is still full.",
+    ("servers_beside", "server_network"): "The server's network is the reason to put it beside the tasks.",
+    ("memory_limit", "memory_grows"): "b: memory grows until it is used up.",
+    ("noisy_machine", "throughput_change"): "Other processes that come and go change throughput.",
+}

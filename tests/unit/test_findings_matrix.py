@@ -1,0 +1,93 @@
+"""The matrix of findings has every rule in three variants, its jobs are jobs, and its verdicts can fail."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.findings import rules
+from headway.spec.load import parse_job
+
+TESTS = Path(__file__).parents[1]
+sys.path.insert(0, str(TESTS / "findings"))
+
+from conditions import CELLS, EXPLAINED, HEALTHY, Cell  # noqa: E402
+from findings_page import Result, page, problems_of  # noqa: E402
+
+NAMES = {rule.name for rule in rules()}
+DOCUMENT = TESTS.parent / "docs" / "findings.md"
+
+
+def cell_of(name: str) -> Cell:
+    return next(cell for cell in CELLS if cell.name == name)
+
+
+def found(rule: str, trouble: bool = True) -> dict[str, Any]:
+    return {"rule": rule, "trouble": trouble, "certainty": "likely", "text": f"{rule}!"}
+
+
+@pytest.mark.parametrize("rule", sorted(NAMES))
+def test_every_rule_has_three_variants_and_the_last_was_kept_out(rule: str) -> None:
+    mine = [cell for cell in CELLS if cell.condition == rule and not cell.part]
+    assert len(mine) >= 3
+    assert [cell.kept_out for cell in mine] == [False] * (len(mine) - 1) + [True]
+
+
+def test_there_are_ten_healthy_runs_and_names_are_of_one_cell_each() -> None:
+    assert len([cell for cell in CELLS if cell.condition == HEALTHY]) == 10
+    assert {cell.condition for cell in CELLS} == NAMES | {HEALTHY}
+    assert len({cell.name for cell in CELLS}) == len(CELLS)
+    assert {rule for _, rule in EXPLAINED} <= NAMES
+
+
+@pytest.mark.parametrize("cell", [cell for cell in CELLS if cell.job], ids=lambda cell: cell.name)
+def test_a_cell_is_a_job_on_emulated_hosts(cell: Cell, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.png").touch()
+        (tmp_path / name / "2.png").touch()
+    text = json.dumps(cell.job).replace("{photos}", str(tmp_path)).replace("{here}", str(TESTS / "findings"))
+    asked = json.loads(text)
+    if cell.photos:
+        asked["workload"]["batch_size"] = 1  # of two photographs
+    assert parse_job(asked, origin=cell.name).site.kind == "emulated"
+
+
+def test_a_sweep_is_made_of_cells() -> None:
+    for cell in CELLS:
+        assert bool(cell.trials) != bool(cell.job)
+        assert all(cell_of(name).job for name in cell.trials)
+
+
+def test_verdicts() -> None:
+    cell = cell_of("server_network-a")
+    assert problems_of(cell, Result([found("server_network")])) == []
+    assert problems_of(cell, Result([])) == ["not found"]
+    assert "unexplained: memory_grows" in problems_of(cell, Result([found("server_network"), found("memory_grows")]))[0]
+    assert problems_of(cell, Result([found("server_network"), found("oversized", trouble=False)])) == []
+    assert problems_of(cell, Result([found("server_network"), found("oversized")])) != []  # explained as no trouble
+    healthy = cell_of("healthy-1")
+    assert problems_of(healthy, Result([])) == []
+    assert problems_of(healthy, Result([found("straggler")])) != []
+    ruled_out = cell_of("storage-c")
+    assert problems_of(ruled_out, Result([found("storage"), found("input_bound")])) == ["not found"]
+    assert problems_of(ruled_out, Result([found("storage", trouble=False), found("input_bound")])) == []
+
+
+def test_the_page_has_every_rule_and_says_what_was_not_found() -> None:
+    text = page({"server_network-a": Result([found("fabric")])}, {})
+    assert all(f"`{name}`" in text for name in NAMES)
+    assert "**not found**" in text
+    assert "UNEXPLAINED" in text
+
+
+def test_the_document_has_the_rules_as_they_are() -> None:
+    """docs/findings.md is made again whenever a rule changes: run_findings.py --report."""
+    document = DOCUMENT.read_text(encoding="utf-8")
+    for rule in rules():
+        for words in (rule.means, rule.threshold, rule.advice):
+            assert words in document

@@ -1,0 +1,203 @@
+"""Factors, shapes and verdicts, from made-up trials whose truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from typing import Any
+
+import pytest
+
+from headway.metrics.conclusions import FUNCTIONS, judge
+from headway.metrics.factors import Measured, effect_of, effects
+from headway.metrics.lookup import figure_of
+from headway.metrics.published import Conclusion, table
+from headway.metrics.shape import compare
+
+NOISE = (0.99, 1.0, 1.01)
+
+
+def trial(settings: Mapping[str, Any], tasks: int = 2, **figures: float) -> Measured:
+    """Three repeats, one per cent apart."""
+    runs = tuple({name: value * noise for name, value in figures.items()} for noise in NOISE)
+    is_baseline = settings.get("strategy") == "single"
+    return Measured(settings, tasks, is_baseline, str(settings.get("data", "real")), runs, name="x")
+
+
+def grid() -> list[Measured]:
+    """E4's 12: a large model halves the rate, PW-PW costs 5 %, more data changes nothing."""
+    found = []
+    for size, data, layout in product(["small", "large"], [1, 3], ["PW-W", "PW-PW", "PS-W-W"]):
+        rate = 100.0 * (0.5 if size == "large" else 1) * (0.95 if layout == "PW-PW" else 1)
+        found.append(trial({"size": size, "workload.dataset.size": data, "layout": layout}, examples_per_s=rate))
+    for size, data in product(["small", "large"], [1, 3]):
+        found.append(trial({"strategy": "single", "size": size, "workload.dataset.size": data}, 1, examples_per_s=60.0))
+    return found
+
+
+def test_one_factor_at_a_time_all_else_equal() -> None:
+    found = {(str(each.when), str(each.than)): each for each in effects(grid(), "examples_per_s")}
+    size = found["{'size': 'large'}", "{'size': 'small'}"]
+    assert size.value.value == pytest.approx(0.5)
+    assert len(size.pairs) == 6  # two amounts of data x three layouts
+    assert size.value.low < 0.5 < size.value.high
+    assert found["{'layout': 'PW-PW'}", "{'layout': 'PW-W'}"].value.value == pytest.approx(0.95)
+    assert found["{'workload.dataset.size': 3}", "{'workload.dataset.size': 1}"].value.value == pytest.approx(1.0)
+
+
+def test_a_factor_whose_effect_turns_round_is_told() -> None:
+    trials = [
+        trial({"a": 1, "b": 1}, examples_per_s=100),
+        trial({"a": 2, "b": 1}, examples_per_s=150),
+        trial({"a": 1, "b": 2}, examples_per_s=150),
+        trial({"a": 2, "b": 2}, examples_per_s=100),
+    ]
+    found = effect_of(trials, "examples_per_s", {"a": 2}, {"a": 1})
+    assert found is not None
+    assert found.value.value == pytest.approx(1.0)
+    assert found.is_mixed
+
+
+def test_a_baseline_is_compared_with_what_it_leaves_open() -> None:
+    found = effect_of(grid(), "examples_per_s", {"baseline": False}, {"baseline": True})
+    assert found is not None
+    assert len(found.pairs) == 12
+
+
+def test_trials_that_differ_in_more_are_no_pair() -> None:
+    trials = [trial({"a": 1, "b": 1}, examples_per_s=1), trial({"a": 2, "b": 2}, examples_per_s=2)]
+    assert effect_of(trials, "examples_per_s", {"a": 2}, {"a": 1}) is None
+
+
+SCALING = [trial({"strategy": "single"}, 1, examples_per_s=100)] + [
+    trial({"cluster.worker": n}, n + 1, examples_per_s=rate) for n, rate in ((1, 180), (2, 250), (3, 310))
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "trials", "verdict"),
+    [
+        ("more", {"when": {"size": "small"}, "than": {"size": "large"}}, grid(), "re-found"),
+        ("more", {"when": {"size": "small"}, "than": {"size": "large"}, "by": 2.5}, grid(), "not re-found"),
+        ("less", {"when": {"size": "small"}, "than": {"size": "large"}}, grid(), "not re-found"),
+        ("same", {"when": {"layout": "PW-PW"}, "than": {"layout": "PW-W"}, "within": 0.1}, grid(), "re-found"),
+        ("same", {"when": {"layout": "PW-PW"}, "than": {"layout": "PW-W"}, "within": 0.02}, grid(), "not re-found"),
+        ("not_more", {"when": {"layout": "PW-PW"}, "than": {"layout": "PW-W"}}, grid(), "re-found"),
+        ("most", {"factor": "size", "value": "small"}, grid(), "re-found"),
+        ("most", {"factor": "layout", "value": "PS-W-W"}, grid(), "not re-found"),  # PW-W is as fast
+        ("least", {"factor": "layout", "value": "PW-PW"}, grid(), "re-found"),
+        ("rises", {"over": "tasks"}, SCALING, "re-found"),
+        (
+            "rises",
+            {"over": "tasks"},
+            [*SCALING[:3], trial({"cluster.worker": 9}, 10, examples_per_s=90)],
+            "not re-found",
+        ),
+        ("below_linear", {}, SCALING, "re-found"),
+        ("above_linear", {}, SCALING, "not re-found"),
+        ("above_linear", {}, [SCALING[0], trial({"cluster.worker": 1}, 2, examples_per_s=230)], "re-found"),
+        ("more", {"when": {"size": "huge"}, "than": {"size": "large"}}, grid(), "not measured yet"),
+    ],
+)
+def test_verdicts(function: str, arguments: dict[str, Any], trials: list[Measured], verdict: str) -> None:
+    found = FUNCTIONS[function](trials, figure="examples_per_s", **arguments)
+    assert found.verdict == verdict
+    assert found.words
+
+
+def test_speedup_words_name_the_baseline_and_count_tasks() -> None:
+    words = FUNCTIONS["below_linear"](SCALING, figure="examples_per_s").words
+    assert words.startswith("speed-up against x: 2 tasks: 1.80 (efficiency 0.90")
+    assert "4 tasks: 3.10" in words
+
+
+def test_io_overhead_is_that_of_e2() -> None:
+    both = [
+        trial({"ps": 2, "data": data}, examples_per_s=rate) for data, rate in (("synthetic", 1018.18), ("real", 911.84))
+    ]
+    trials = [Measured({"ps": 2}, 8, False, each.data, each.figures) for each in both]
+    found = FUNCTIONS["overhead"](trials, figure="examples_per_s", most=0.2)
+    assert found.verdict == "re-found"
+    assert "I/O overhead 10.4%" in found.words
+    assert FUNCTIONS["overhead"](trials, figure="examples_per_s", most=0.05).verdict == "not re-found"
+
+
+def test_cheaper_counts_the_price() -> None:
+    trials = [trial({"ps": "large"}, examples_per_s=170), trial({"ps": "small"}, examples_per_s=100)]
+    sides = {"when": {"ps": "large"}, "than": {"ps": "small"}}
+    cheap = FUNCTIONS["cheaper"](trials, figure="examples_per_s", **sides, price_when=2.7, price_than=1.823)
+    dear = FUNCTIONS["cheaper"](trials, figure="examples_per_s", **sides, price_when=4.0, price_than=1.823)
+    assert (cheap.verdict, dear.verdict) == ("re-found", "not re-found")
+
+
+def test_a_rate_that_falls_is_re_found() -> None:
+    fell = FUNCTIONS["falls_within"]([trial({}, rate_change=0.4)], figure="rate_change", most=0.8)
+    stayed = FUNCTIONS["falls_within"]([trial({}, rate_change=0.98)], figure="rate_change", most=0.8)
+    assert (fell.verdict, stayed.verdict) == ("re-found", "not re-found")
+
+
+def test_what_was_not_run_is_said_to_be_so() -> None:
+    conclusion = Conclusion(name="x", text="y", sweep="e1-servers", test={"function": "more"})
+    assert judge(conclusion, None).verdict == "not measured yet"
+    assert judge(conclusion, [Measured({}, 1, False, "real", ())]).verdict == "not measured yet"
+
+
+def test_a_shape_that_agrees_and_one_that_differs() -> None:
+    series = table("e1-scaling").series[0]
+    published = table("e1-scaling").points(series)
+    measured = {tasks: [100 * 6677 / seconds * noise for noise in NOISE] for tasks, seconds in published[:4]}
+    same = compare(measured, published, better="higher", published_better="lower")
+    assert same.agrees
+    assert same.same_direction
+    assert same.only_published == (5.0, 6.0)
+    assert "agrees at 2, 3, 4" in same.words
+    assert "not measured: 5, 6" in same.words
+    flat = compare({tasks: [100.0, 101.0] for tasks in (1.0, 2.0, 3.0)}, published, "higher", "lower")
+    assert not flat.agrees
+    assert "differs at 2" in flat.words
+
+
+def test_shapes_without_common_points_say_so() -> None:
+    assert compare({7.0: [1.0]}, [(1.0, 2.0)]).words == "nothing to compare: no two points in common"
+
+
+def test_figures_are_found_by_path() -> None:
+    figures = {
+        "examples_per_s": 50.0,
+        "time_to_accuracy": {"0.9": {"seconds": 12.0}},
+        "role_use": {"ps": {"rss": {"max": 7}}},
+        "task_usage": [{"task": "worker/0", "cpus": 0.5, "rss_peak": 3}, {"task": "ps/0", "cpus": 0.1, "rss_peak": 2}],
+        "nodes": [{"node": "a", "sent": 5.0, "cpus": 1.0}, {"node": "b", "sent": 7.0, "cpus": 2.0}],
+        "node_use": {"a": {"sent": {"max": 9.0, "variability": 0.5}}, "b": {"sent": {"max": 4.0, "variability": 1.5}}},
+        "bytes_per_step": 200.0,
+        "effective_batch": 100,
+    }
+    expected = {
+        "examples_per_s": 50.0,
+        "time_to_accuracy.0.9": 12.0,
+        "role_use.ps.rss.max": 7.0,
+        "task_usage.worker/0.cpus": 0.5,
+        "cpus": 0.6,
+        "cpus_per_task": 0.5,
+        "cpus_per_node": 1.5,
+        "memory": 5.0,
+        "sent_per_s": 12.0,
+        "sent_peak": 9.0,
+        "sent_variability": 1.0,
+        "bytes_per_example": 2.0,
+    }
+    assert {name: figure_of(figures, name) for name in expected} == pytest.approx(expected)
+    assert figure_of(figures, "seconds_per_epoch", {"workload.dataset.size": 3}) == pytest.approx(0.06)
+    for missing in ("nothing", "time_to_accuracy.0.99", "role_use.gpu.rss.max", "examples_per_s.mean"):
+        assert figure_of(figures, missing) is None
+
+
+def test_one_run_of_each_says_nothing() -> None:
+    once = [Measured(each.settings, each.tasks, each.is_baseline, each.data, each.figures[:1]) for each in grid()]
+    for function in ("more", "less", "same", "not_more"):
+        found = FUNCTIONS[function](once, figure="examples_per_s", when={"size": "small"}, than={"size": "large"})
+        assert found.verdict == "not measured yet"
+    scaled = [Measured(each.settings, each.tasks, each.is_baseline, each.data, each.figures[:1]) for each in SCALING]
+    for function in ("below_linear", "above_linear"):
+        assert FUNCTIONS[function](scaled, figure="examples_per_s").verdict == "not measured yet"
+    assert FUNCTIONS["rises"](scaled, figure="examples_per_s", over="tasks").verdict == "not measured yet"
