@@ -27,7 +27,7 @@ $(STAMP):
 
 demo: setup      ## train the E1 CNN on MNIST with 1 parameter server, a chief and 1 worker; then a small sweep and its report
 	@$(BIN)/headway run examples/mnist-async.yaml
-	@$(BIN)/headway bench examples/demo-sweep.yaml --budget 150s
+	@$(BIN)/headway bench examples/demo-sweep.yaml --budget 120s
 	@$(BIN)/headway report "$$($(BIN)/headway sweeps path last)" -o report.html
 
 # What starts processes of its own has the machine to itself; the rest shares it, a process for each core.

@@ -1,0 +1,101 @@
+"""What users see of sweeps: plans, tables, comparisons and refusals."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from test_sweep_folder import record, sweep_file
+from typer.testing import CliRunner
+
+from headway.bench.conduct import prepare
+from headway.bench.folder import SweepFolder
+from headway.cli import app
+from headway.errors import NotFound, SiteError, SpecError
+from headway.spec.sweep import load_sweep
+
+
+def says(root: Path, *arguments: str) -> str:
+    result = CliRunner().invoke(app, [*arguments, "--runs", str(root)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> SweepFolder:
+    sweep = prepare(load_sweep(sweep_file(tmp_path)), tmp_path)
+    for repeat, seconds in enumerate((0.1, 0.125)):
+        record(sweep, "batch-size-10", seconds, repeat, marks=["loaded"] if repeat else [])
+    events = sweep.writer()
+    events.write("ended", trial="batch-size-20", repeat=0, run="", state="failed", reason="out of memory", seconds=1.0)
+    events.write("finished")
+    events.close()
+    return sweep
+
+
+def test_a_dry_run_shows_every_trial_and_why_some_are_left_out_and_makes_nothing(tmp_path: Path) -> None:
+    path = sweep_file(tmp_path, vary={"cluster.training": [1, 4]}, set={"strategy": "allreduce"}, quota={"vcpus": 2})
+    shown = says(tmp_path, "bench", str(path), "--dry-run")
+    assert "2 trials, 3 runs of each, 10 measured steps of each task" in shown
+    assert "quota: it needs 4 vCPUs, and 2 are allowed" in shown
+    assert json.loads(says(tmp_path, "bench", str(path), "--dry-run", "-o", "json"))["trials"][0]["tasks"] == 1
+    assert not (tmp_path / "sweeps").exists()
+
+
+def test_a_dry_run_of_a_search_says_what_it_chooses_from(tmp_path: Path) -> None:
+    job = {
+        "workload": {"model": "softmax", "dataset": "mnist"},
+        "strategy": "ps-async",
+        "cluster": {"training": 2, "ps": 1},
+    }
+    path = sweep_file(tmp_path, job=job, vary={"cluster.ps": {"best_of": [1, 2]}})
+    shown = says(tmp_path, "bench", str(path), "--dry-run")
+    assert "the best cluster.ps of 1, 2 on synthetic data, then the best on real data" in shown
+
+
+def test_a_sweep_is_shown_with_interval_doubts_and_failures(measured: SweepFolder, tmp_path: Path) -> None:
+    shown = says(tmp_path, "sweeps", "show", "last")
+    line = next(line for line in shown.splitlines() if line.startswith("batch_size 10"))
+    assert "80 to 100" in line
+    assert "loaded 1 of 2" in line
+    assert "failed     batch_size 20: out of memory" in shown
+    assert measured.name in says(tmp_path, "sweeps")
+    assert says(tmp_path, "sweeps", "path", "last").strip() == str(measured.path)
+
+
+def test_programs_get_the_same_as_json_and_csv(measured: SweepFolder, tmp_path: Path) -> None:
+    value = json.loads(says(tmp_path, "sweeps", "show", measured.name, "-o", "json"))
+    (first, second) = value["trials"]
+    assert first["samples"] == [pytest.approx(100), pytest.approx(80)]
+    assert (first["value"], first["runs"], first["missing"]) == (pytest.approx(90), 2, 2)
+    assert (second["state"], second["reason"]) == ("failed", "out of memory")
+    table = list(csv.DictReader(io.StringIO(says(tmp_path, "sweeps", "show", measured.name, "-o", "csv"))))
+    assert float(table[0]["value"]) == pytest.approx(90)
+    assert json.loads(table[0]["settings"]) == {"workload.batch_size": 10}
+    (listed,) = json.loads(says(tmp_path, "sweeps", "-o", "json"))
+    assert (listed["sweep"], listed["done"], listed["failed"]) == (measured.name, 1, 1)
+
+
+def test_a_comparison_is_in_words_and_names_doubtful_runs(measured: SweepFolder, tmp_path: Path) -> None:
+    shown = says(tmp_path, "compare", measured.name, measured.name)
+    assert "no clear difference" in shown
+    assert "runs that are marked loaded had to be taken" in shown
+
+
+def test_mistakes_are_refused_with_one_message(measured: SweepFolder, tmp_path: Path) -> None:
+    path = str(sweep_file(tmp_path))
+    with pytest.raises(SiteError, match="share this machine's cores"):
+        says(tmp_path, "bench", path, "--parallel", "2")
+    with pytest.raises(SpecError, match="--budget 'soon'"):
+        says(tmp_path, "bench", path, "--budget", "soon")
+    with pytest.raises(SpecError, match="which sweep"):
+        says(tmp_path, "bench")
+    with pytest.raises(SpecError, match="give no file"):
+        says(tmp_path, "bench", path, "--resume", measured.name)
+    with pytest.raises(NotFound, match="no sweep 'other'"):
+        says(tmp_path, "bench", "--resume", "other")
