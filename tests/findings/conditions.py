@@ -26,8 +26,6 @@ class Cell:
     kept_out: bool = False
     burners: int = 0
     """Processes of others that compute meanwhile."""
-    burn_after: float = 0.0
-    """... from so many seconds of training on."""
     photos: bool = False
     """The data are large photographs, not in memory when the run begins."""
     trials: tuple[str, ...] = ()
@@ -124,6 +122,12 @@ def changed(base: dict[str, Any], **changes: Any) -> dict[str, Any]:
 def photographs(**more: Any) -> dict[str, Any]:
     data = {"name": "image_folder", "path": "{photos}", "image_size": [32, 32]}
     return job(SOFTMAX, batch=more.pop("batch", 4), workload={"dataset": data}, measure={"warmup": 2}, **more)
+
+
+def regression(shape: list[int], layout: str, strategy: Any, rate: float) -> dict[str, Any]:
+    data = {"name": "synthetic", "classes": None, "shape": shape, "size": 4000, "test_size": 50}
+    sgd = {"name": "sgd", "learning_rate": rate}
+    return job("linear", layout, strategy, 100, seconds=10, workload={"dataset": data, "optimizer": sgd})
 
 
 OUT: dict[str, Any] = {"kept_out": True}
@@ -228,15 +232,13 @@ CELLS = (
     Cell("memory_limit", "c", "a program that holds most of 400 MB",
          program("hold", 10, 340, worker={"memory": "400MB"}), **OUT),
     # --- what is learnt
-    Cell("staleness", "a", "softmax, 3 tasks, learning rate 3 with momentum",
-         job(SOFTMAX, "PS-W-W-W", batch=20, seconds=10,
-             workload={"optimizer": {"name": "momentum", "learning_rate": 3}})),
+    Cell("staleness", "a", "linear regression, 3 tasks, a learning rate (0.9) that one task alone can have",
+         regression([1], "PS-W-W-W", "ps-async", 0.9)),
     Cell("staleness", "b", "CNN, 2 tasks, pulls ahead, learning rate 0.4 with momentum",
          job(strategy={"kind": "ps-async", "pull_ahead": 1}, batch=10,
              workload={"optimizer": {"name": "momentum", "learning_rate": 0.4}})),
-    Cell("staleness", "c", "wide autoencoder, 3 tasks, learning rate 0.02 with momentum",
-         job(WIDE, "PS-W-W-W", batch=10, worker={"cpus": 0.35},
-             workload={"optimizer": {"name": "momentum", "learning_rate": 0.02}}), **OUT),
+    Cell("staleness", "c", "linear regression on 8 features, 2 tasks, pulls ahead, learning rate 0.8",
+         regression([8], "PS-W-W", {"kind": "ps-async", "pull_ahead": 1}, 0.8), **OUT),
     Cell("too_small", "a", "softmax, ps-async, 2 tasks", job(SOFTMAX, seconds=8)),
     Cell("too_small", "b", "softmax, allreduce, 2 tasks", job(SOFTMAX, "W-W", "allreduce", seconds=8)),
     Cell("too_small", "c", "softmax, ps-sync, 2 tasks, batches of 100",
@@ -320,7 +322,9 @@ EXPLAINED = {
     ("credits", "server_cpu"): "The server without credits has too little CPU.",
     ("credits", "too_small"): "Softmax regression is too small to distribute.",
     ("server_cpu", "too_small"): "Softmax regression is too small to distribute.",
-    ("staleness", "too_small"): "Softmax regression is too small to distribute.",
+    ("staleness", "too_small"): "Linear regression is too small to distribute.",
+    ("staleness", "server_cpu"): "Tasks with next to nothing to compute ask the server all the time.",
+    ("too_small", "server_cpu"): "Tasks with next to nothing to compute ask the server all the time.",
     ("input_bound", "too_small"): "Softmax regression is too small to distribute.",
     ("storage", "too_small"): "Softmax regression is too small to distribute.",
     ("throughput_change", "server_network"): "a: before its credits are gone the server sends at full rate.",

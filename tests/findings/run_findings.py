@@ -24,6 +24,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,16 +60,30 @@ def burn(seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def burning(count: int) -> Iterator[None]:
-    """Other processes that compute."""
+def burning(count: int, runs: Path) -> Iterator[None]:
+    """Other processes that compute from when training has begun: what starts a run has limits of its own."""
     workers = [multiprocessing.Process(target=burn, args=(LIMIT,), daemon=True) for _ in range(count)]
-    for worker in workers:
-        worker.start()
+    is_over = threading.Event()
+
+    def begin() -> None:
+        while not is_over.wait(0.5):
+            if any(b'"kind": "step"' in path.read_bytes() for path in runs.glob("*/events/*-0.jsonl")):
+                for worker in workers:
+                    worker.start()
+                return
+
+    watcher = threading.Thread(target=begin, daemon=True)
+    if workers:
+        watcher.start()
     try:
         yield
     finally:
+        is_over.set()
+        if workers:
+            watcher.join()
         for worker in workers:
-            worker.kill()
+            if worker.pid is not None:
+                worker.kill()
 
 
 def photographs(folder: Path) -> Path:
@@ -112,7 +127,7 @@ def run_cell(cell: Cell, root: Path) -> tuple[Run | None, str | None]:
     (place / "job.yaml").write_text(text)
     command = [sys.executable, "-m", "headway", "run", str(place / "job.yaml")]
     env = {**os.environ, "HEADWAY_RUNS": str(place / "runs")}
-    with (place / "out").open("w") as out, burning(cell.burners):
+    with (place / "out").open("w") as out, burning(cell.burners, place / "runs"):
         try:
             ended = subprocess.run(command, env=env, stdout=out, stderr=out, timeout=LIMIT, check=False).returncode
         except subprocess.TimeoutExpired:

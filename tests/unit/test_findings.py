@@ -350,3 +350,10 @@ def test_accuracy_lost_to_staleness_shows_in_a_sweep() -> None:
 )
 def test_numbers_read_well(said: str, wanted: str) -> None:
     assert said == wanted
+
+
+def test_the_rules_are_a_function_whatever_was_imported_before() -> None:
+    import headway.findings
+    from headway.findings.catalogue import RULES
+
+    assert headway.findings.rules() == list(RULES)

@@ -7,7 +7,7 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from headway.findings.base import Finding, Rule
-from headway.findings.rules import RULES, noisy_machine
+from headway.findings.catalogue import RULES, noisy_machine
 
 if TYPE_CHECKING:
     from headway.findings.facts import Facts

@@ -10,6 +10,7 @@ from headway.findings.facts import Facts, Node, percentile
 from headway.findings.words import cpus, percent
 
 USED = 0.5  # half of it: the next smaller machine of most clouds would do
+SHORT = 0.2  # of the time all that it may use is in use: without credits it would need more
 ROOM = 1.25  # what is recommended has this much more than was used in nearly all of the time
 
 
@@ -21,7 +22,7 @@ def look(facts: Facts) -> Iterator[Finding]:
     for kind, nodes in kinds.items():
         peak = max(percentile(node.get("cpus"), 95) for node in nodes)
         have = min(node.cpus for node in nodes if node.cpus)
-        if not peak <= USED * have:
+        if not peak <= USED * have or max(node.cpu_full for node in nodes) >= SHORT:
             continue
         enough = math.ceil(peak * ROOM * 20) / 20
         names = f"{len(nodes)} nodes {kind}" if len(nodes) > 1 else nodes[0].name

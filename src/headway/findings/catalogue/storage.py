@@ -6,13 +6,17 @@ from collections.abc import Iterator
 from math import isnan
 
 from headway.findings.base import Evidence, Finding, Rule
+from headway.findings.catalogue.input_bound import worst
 from headway.findings.facts import Facts, Node
-from headway.findings.rules.input_bound import worst
 from headway.findings.words import percent
-from headway.units import format_rate
+from headway.units import format_bytes
 
 BUSY = 0.6  # of what the disk can read, on average: sshfs and small reads leave a part of any rate unused
 WAITING = 0.3  # of the time some process waits for the disk (the kernel's own measure)
+
+
+def per_second(rate: float | None) -> str:
+    return f"{format_bytes(rate)}/s"
 
 
 def look(facts: Facts) -> Iterator[Finding]:
@@ -26,20 +30,20 @@ def look(facts: Facts) -> Iterator[Finding]:
     evidence += [Evidence("read from disk", read, "B/s", node.name)] if not isnan(read) else []
     evidence += [Evidence("disk can read", node.disk_read, "B/s", node.name)] if node.disk_read else []
     if _is_busy(node, read, waits):
-        of = f" of the {format_rate(node.disk_read)} that it can" if node.disk_read else ""
+        of = f" of the {per_second(node.disk_read)} that it can" if node.disk_read else ""
         yield RULE.finding(
             f"disk of {node.name}",
-            f"Storage is why {task.name} waits for input: the disk of {node.name} read {format_rate(read)}{of}, and "
+            f"Storage is why {task.name} waits for input: the disk of {node.name} read {per_second(read)}{of}, and "
             f"training waited {percent(share)} of the time.",
             "certain" if node.disk_read else "likely",
             *evidence,
         )
     elif not isnan(read) and (node.disk_read or not isnan(waits)):
-        of = f" of {format_rate(node.disk_read)}" if node.disk_read else ""
+        of = f" of {per_second(node.disk_read)}" if node.disk_read else ""
         cpu = f"; its CPU was full {percent(node.cpu_full)} of the time" if node.cpus else ""
         yield RULE.finding(
             f"disk of {node.name}",
-            f"Storage is not why {task.name} waits for input: the disk of {node.name} read only {format_rate(read)}{of}"
+            f"Storage is not why {task.name} waits for input: the disk of {node.name} read only {per_second(read)}{of}"
             f"{cpu}.",
             "likely",
             *evidence,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from headway.findings.base import Evidence, Finding, Rule
-from headway.findings.facts import Array, Facts, percentile, weighted_mean
+from headway.findings.facts import Array, Facts, median, weighted_mean
 from headway.findings.words import cpus, percent
 
 OTHERS = 0.25  # of the machine's cores
@@ -41,7 +41,7 @@ def look(facts: Facts) -> Iterator[Finding]:
     if found is None or not facts.cores:
         return
     seconds, machine, others = found
-    if percentile(machine, 95) > 1.1 * facts.cores:
+    if median(machine) > 1.1 * facts.cores:
         return  # more cores than this run may use: what others do there takes nothing from it
     allowed = OTHERS + (EMULATION if facts.site == "emulated" else 0.0)
     mean = weighted_mean(others, seconds)

@@ -13,6 +13,7 @@ from headway.units import format_rate
 
 IDLE_SERVER = 0.5  # of its CPUs
 ROOM = 0.85  # of a training node's CPUs in use: above, there is no room for a server
+SHORT = 0.2  # of the time a server has all that it may use
 TRAFFIC = 0.25  # of the network's rate
 
 
@@ -25,7 +26,12 @@ def look(facts: Facts) -> Iterator[Finding]:
     busy = [node.mean("cpus") / (node.cpus or 1.0) for node in training]
     links = [max(node.mean("received"), node.mean("sent")) / node.rate for node in servers if node.rate]
     room = sum((node.cpus or 0.0) - node.mean("cpus") for node in training)
-    if not used <= IDLE_SERVER * has or not float(np.mean(busy)) <= ROOM or used > room:
+    if (
+        max(node.cpu_full for node in servers) >= SHORT
+        or not used <= IDLE_SERVER * has
+        or not float(np.mean(busy)) <= ROOM
+        or used > room
+    ):
         return
     if not links or max(links) < TRAFFIC:
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.findings.base import Rule
-from headway.findings.rules import (
+from headway.findings.catalogue import (
     barrier,
     baseline,
     chief_undersized,

@@ -43,7 +43,7 @@ def look(facts: Facts) -> Iterator[Finding]:
         f"(95 % of them at most {np.nanpercentile(facts.staleness, 95):.0f}).",
         "possible",
         Evidence("staleness, mean", mean, "updates"),
-        Evidence("lowest training loss", best, "loss"),
+        *([Evidence("lowest training loss", best, "loss")] if np.isfinite(best) else []),
         *([Evidence("training loss at the end", last, "loss")] if np.isfinite(last) else []),
     )
 

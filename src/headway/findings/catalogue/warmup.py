@@ -28,14 +28,19 @@ def look(facts: Facts) -> Iterator[Finding]:
     wanted = facts.warmup + count
     yield RULE.finding(
         f"first steps of {task.name}",
-        f"The first {count} measured step{'s' if count > 1 else ''} of {task.name} took {format_seconds(lost)} more "
-        f"than later ones (the first {times(first)} as long), {percent(share)} of the measured time: the rate is too "
-        "low by about as much.",
+        f"{_first(count, first)} of {task.name} took {format_seconds(lost)} more than later ones, {percent(share)} of "
+        "the measured time: the rate is too low by about as much.",
         "certain" if share >= 2 * COST else "likely",
         Evidence("time lost in the first steps", lost, "s", task.name),
         Evidence("... of the measured time", share, "share", task.name),
         advice=f"measure.warmup: {max(wanted, 10)} or more leaves them out; a longer run makes them matter less.",
     )
+
+
+def _first(count: int, factor: float) -> str:
+    if count == 1:
+        return f"The first measured step ({times(factor)} a later one's time)"
+    return f"The first {count} measured steps (the very first {times(factor)} a later one's time)"
 
 
 def _excess(task: Task) -> tuple[int, float, float]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from headway.findings.base import Evidence, Finding, Rule
+from headway.findings.catalogue.noisy_machine import taken
 from headway.findings.facts import Array, Facts, bins, median, spread_of
-from headway.findings.rules.noisy_machine import taken
 from headway.findings.words import cpus, percent, quantity
 from headway.units import format_bytes, format_rate, format_seconds
 
@@ -146,6 +146,8 @@ def _amount(name: str, value: float) -> str:
         return cpus(value)
     if name == "credits":
         return quantity(value)
+    if name == "disk_read":
+        return f"{format_bytes(value)}/s"
     return format_bytes(value) if name == "memory" else format_rate(value)
 
 
