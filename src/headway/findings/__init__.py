@@ -2,9 +2,9 @@
 
     run folder --> evidence.read --> Facts --> every rule (pure) --> findings, the most important first
 
-A rule is one file in `catalogue/` with its name in `RULES`; docs/findings.md is made from its words. A rule says what it
-needs, and is silent without it: short runs, old records and machines that count less give fewer findings, never wrong
-ones.
+A rule is one file in `catalogue/` with its name in `RULES`; docs/findings.md is made from its words. A rule says what
+it needs, and is silent without it: short runs, old records and machines that count less give fewer findings, never
+wrong ones.
 """
 
 from __future__ import annotations

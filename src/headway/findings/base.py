@@ -1,4 +1,4 @@
-"""What a finding is, and what a rule is. A rule is one file in `catalogue/`: its words, its limits and a pure function."""
+"""What a finding is, and what a rule is: one file in `catalogue/` with its words, its limits and a pure function."""
 
 from __future__ import annotations
 
