@@ -7,7 +7,9 @@ BIN    := $(VENV)/bin
 # The stamp's name holds what the environment depends on, so a changed lock or interpreter sets it up anew.
 STAMP  := $(VENV)/.installed-$(shell $(PYTHON) -c 'import hashlib,sys; print(hashlib.sha256(open("requirements/lock.txt","rb").read()+sys.version.encode()).hexdigest()[:16])' 2>/dev/null)
 
-.PHONY: help setup demo test test-system check format lock test-faults fault-matrix findings-matrix bench-overhead bench-accuracy bench-input bench-startup clean
+QUICK  := not demo and not fault and not system
+
+.PHONY: help setup demo test test-system check format lock test-faults fault-matrix findings-matrix bench-overhead bench-accuracy bench-input bench-startup bench-report evaluations clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: *.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -23,11 +25,15 @@ $(STAMP):
 	@$(BIN)/pip install -qq --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@rm -f $(VENV)/.installed-* && touch $@
 
-demo: setup      ## train the E1 CNN on MNIST: 1 parameter server, a chief and 1 worker
+demo: setup      ## train the E1 CNN on MNIST with 1 parameter server, a chief and 1 worker; then a small sweep and its report
 	@$(BIN)/headway run examples/mnist-async.yaml
+	@$(BIN)/headway bench examples/demo-sweep.yaml --budget 150s
+	@$(BIN)/headway report "$$($(BIN)/headway sweeps path last)" -o report.html
 
+# What starts processes of its own has the machine to itself; the rest shares it, a process for each core.
 test: setup      ## unit, contract and real-process tests (under ten minutes on two cores)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m 'not real and $(QUICK)'
+	@$(BIN)/python -m pytest -m 'real and $(QUICK)'
 
 test-system: setup ## faults with real processes, emulated hosts, programs and data of others, and what `make demo` promises (minutes)
 	@$(BIN)/python -m pytest -m 'demo or fault or system'
@@ -61,6 +67,12 @@ bench-input: setup  ## what real data costs beside made-up data (an hour; nothin
 
 bench-startup: setup  ## how long `headway --help` takes, repeated
 	@$(BIN)/python benchmarks/startup.py
+
+bench-report: setup  ## how a report's seconds, memory and size grow with runs (minutes; nothing else may run)
+	@$(BIN)/python benchmarks/report.py
+
+evaluations: setup  ## the evaluations' experiments (E1-E5) as sweeps; writes docs/evaluations.md (hours; as root)
+	@$(BIN)/python benchmarks/evaluations.py
 
 lock:            ## renew requirements/lock.txt from pyproject.toml (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra tensorflow --extra report --extra dev pyproject.toml -o requirements/lock.txt

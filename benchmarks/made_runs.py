@@ -174,7 +174,7 @@ def _launcher(made: Made, names: list[str], begin: float, end: float) -> list[di
     for number, name in enumerate(names):
         task = _task(name)
         asked = {"cpus": 2.0, "rate": 125e6}
-        ready = {"node": name.replace("-", ""), "pid": 1, "tasks": [task], "asked": asked, "cores": 2}
+        ready = {"node": name.replace("-", ""), "pid": 1, "tasks": [task], "asked": asked, "cores": [0, 1]}
         rows.append({"t": begin - 3.5, "kind": "node_ready", "launch": 0, **ready})
         rows.append({"t": begin - 3 + 0.05 * number, "kind": "task_started", "launch": 0, "task": task, "attempt": 0})
     rows.append({"t": begin - 0.2, "kind": "state", "launch": 0, "state": "running", "reason": None})

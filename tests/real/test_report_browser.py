@@ -195,13 +195,25 @@ def test_texts_of_a_run_folder_stay_texts(opened: Browser) -> None:
 def test_nothing_is_wider_than_a_narrow_window(opened: Browser) -> None:
     opened.size(420)
     assert opened.ask(ALL_DRAWN)
-    assert opened.ask("document.documentElement.scrollWidth") <= 420
+    opened.wait_for("document.documentElement.scrollWidth <= 420")
 
 
-def test_on_paper_it_has_every_chart(opened: Browser, tmp_path: Path) -> None:
-    opened.ask(ALL_DRAWN)
+def test_on_paper_it_has_every_chart_in_black_on_white(opened: Browser, tmp_path: Path) -> None:
+    opened.wait_for(
+        "[...document.querySelectorAll('.plot')].every((one) => one.dataset.drawn)"
+    )  # also what is far below
+    opened.ask("document.getElementById('theme').click()")
+    opened.ask(
+        "addEventListener('beforeprint', () => { window.printed = [document.documentElement.dataset.theme,"
+        f" {PLOT}.querySelector('svg.main-svg').getBoundingClientRect().width]; }})"
+    )
     opened.print(tmp_path / "report.pdf")
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
+    theme, width = opened.ask("window.printed")
+    assert theme == "light"
+    assert width == pytest.approx(980, abs=2)
+    opened.wait_for("document.documentElement.dataset.theme === 'dark'")
+    opened.ask("document.getElementById('theme').click()")
 
 
 def test_a_report_of_one_run_that_was_broken_off(window: Browser, report: Path, tmp_path: Path) -> None:

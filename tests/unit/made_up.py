@@ -33,7 +33,8 @@ def task(
     name: str, on: str | None, step: Any = STEP, input_seconds: float = 0.001, seconds: float = SECONDS, **more: Any
 ) -> Task:
     """`step`: seconds of each step, a number or one for each."""
-    lengths = np.full(round(seconds / step), step) if isinstance(step, float) else np.asarray(step, dtype=float)
+    is_one = isinstance(step, (int, float))
+    lengths = np.full(round(seconds / step), step) if is_one else np.asarray(step, dtype=float)
     t = START + np.cumsum(lengths)
     loss = more.pop("loss", np.linspace(2.0, 1.0, len(t)))
     steps = {

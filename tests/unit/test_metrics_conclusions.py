@@ -190,3 +190,14 @@ def test_figures_are_found_by_path() -> None:
     assert figure_of(figures, "seconds_per_epoch", {"workload.dataset.size": 3}) == pytest.approx(0.06)
     for missing in ("nothing", "time_to_accuracy.0.99", "role_use.gpu.rss.max", "examples_per_s.mean"):
         assert figure_of(figures, missing) is None
+
+
+def test_one_run_of_each_says_nothing() -> None:
+    once = [Measured(each.settings, each.tasks, each.is_baseline, each.data, each.figures[:1]) for each in grid()]
+    for function in ("more", "less", "same", "not_more"):
+        found = FUNCTIONS[function](once, figure="examples_per_s", when={"size": "small"}, than={"size": "large"})
+        assert found.verdict == "not measured yet"
+    scaled = [Measured(each.settings, each.tasks, each.is_baseline, each.data, each.figures[:1]) for each in SCALING]
+    for function in ("below_linear", "above_linear"):
+        assert FUNCTIONS[function](scaled, figure="examples_per_s").verdict == "not measured yet"
+    assert FUNCTIONS["rises"](scaled, figure="examples_per_s", over="tasks").verdict == "not measured yet"

@@ -113,6 +113,13 @@ def test_the_peak_of_one_sample_is_on_the_time_line_however_thin_that_is(made: P
     assert where == pytest.approx(PEAK_AT, abs=0.06)
 
 
+def test_a_steady_pace_is_a_straight_line_however_steps_fall_into_buckets(of_made: Page) -> None:
+    run = next(run for run in of_made["runs"] if run["name"].startswith("two"))
+    (pace,) = [one for one in run["timeline"]["series"] if one["what"] == "examples_per_s"]
+    values = [one for one in unpacked(pace) if one is not None][2:-2]
+    assert values == pytest.approx([run["figures"]["examples_per_s"]] * len(values), rel=0.12)
+
+
 def test_time_lines_are_coarser_in_reports_over_many_nodes() -> None:
     assert num_buckets(1) > num_buckets(1000) > 60 / 2
     assert num_buckets(1000) * 2 * 7 * 1000 < 4e6
@@ -166,6 +173,13 @@ def test_charts_have_an_ideal_line_and_a_point_for_each_configuration(of_made: P
     assert sorted(points) == [1, 2, 4]
 
 
+def test_one_configuration_alone_has_tables_and_a_time_line_but_no_chart_of_one_bar(made: Path) -> None:
+    found = page([run for run in load_all(made) if run.name.startswith("alone")])
+    assert found["collections"][0]["charts"] == []
+    assert found["runs"][0]["timeline"]["series"]
+    assert "Throughput" not in html(found)
+
+
 def test_events_are_on_the_time_line(of_made: Page) -> None:
     run = next(run for run in of_made["runs"] if run["name"].startswith("two"))
     texts = [event["text"] for event in run["events"] if event["trouble"]]
@@ -204,7 +218,8 @@ def test_a_run_that_never_stepped_has_a_page(made: Path, tmp_path: Path) -> None
 def test_a_sweep_is_a_table_of_its_trials_with_what_failed_and_what_is_doubtful(tmp_path: Path) -> None:
     sweep = make_sweep(
         tmp_path,
-        repeats=1,
+        "e1-scaling",
+        repeats=2,
         steps=60,
         published="e1-scaling",
         vary=VARIED,
@@ -214,12 +229,14 @@ def test_a_sweep_is_a_table_of_its_trials_with_what_failed_and_what_is_doubtful(
     (collection,) = found["collections"]
     rows = {row["cells"]["configuration"]: row for row in collection["tables"][0]["rows"]}
     assert "not ready within 180 s" in rows["ps-sync, worker 4"]["note"]
-    assert "loaded (1 of 1 runs)" in rows["ps-async, worker 3"]["note"]
+    assert "loaded (1 of 2 runs)" in rows["ps-async, worker 3"]["note"]
     assert rows["single"]["cells"]["speedup"]["value"] == pytest.approx(1.0)
     lines = [series["name"] for series in collection["charts"][0]["series"] if series["style"] == "measured"]
     assert lines == ["single", "ps-async"]
-    (published,) = collection["published"]
+    published, conclusions = collection["published"]
     assert "6,677" in str(published["rows"])
+    verdicts = {row["cells"]["conclusion"]: row["cells"]["verdict"] for row in conclusions["rows"]}
+    assert verdicts["Each further worker shortens the training."] == "re-found"
     assert any(
         series["name"].startswith("E1") and series["y"][0] == 1.0 for series in collection["shapes"][0]["series"]
     )

@@ -10,8 +10,9 @@ import pytest
 
 from headway.errors import NotFound, SpecError
 from headway.spec import Cluster, Job, Task, job_schema
-from headway.spec.load import SHORTHANDS, apply_override, load_job, parse_job
+from headway.spec.load import SHORTHANDS, apply_override, load_job, parse_job, read_settings
 from headway.spec.resolve import resolve
+from headway.spec.sweep import load_sweep
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -34,7 +35,8 @@ def mistake(settings: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_example_is_valid(path: Path) -> None:
-    assert load_job(path).name == path.stem
+    is_sweep = "job" in read_settings(path, "job")
+    assert (load_sweep(path).sweep if is_sweep else load_job(path)).name == path.stem
 
 
 def test_overrides_change_settings_by_path() -> None:

@@ -203,9 +203,10 @@ def test_unlike_models_are_refused_by_name_unless_they_are_meant(tmp_path: Path)
         sweep = prepare(load_sweep(sweep_file(tmp_path, job=job)), tmp_path)
         record(sweep, "batch-size-10", 0.1)
         sides.append(open_side(tmp_path, sweep.name))
+    a, b = sides
     with pytest.raises(SpecError, match=r"workload\.model.* --across workload\.model"):
-        compare_all(*sides)
-    assert compare_all(*sides, ("workload.model",)).effects[0].effect is not None
+        compare_all(a, b)
+    assert compare_all(a, b, ("workload.model",)).effects[0].effect is not None
 
 
 def test_settings_that_vary_in_the_sweep_are_no_difference_and_missing_trials_are_named(tmp_path: Path) -> None:
@@ -213,7 +214,8 @@ def test_settings_that_vary_in_the_sweep_are_no_difference_and_missing_trials_ar
     record(sweeps[0], "batch-size-10", 0.1)
     record(sweeps[1], "batch-size-10", 0.1)
     record(sweeps[1], "batch-size-20", 0.1)
-    found = compare_all(*(open_side(tmp_path, sweep.name) for sweep in sweeps))
+    a, b = (open_side(tmp_path, sweep.name) for sweep in sweeps)
+    found = compare_all(a, b)
     assert [effect.name for effect in found.effects] == ["batch_size 10"]
     assert found.only == ("batch_size 20",)
 
@@ -221,7 +223,8 @@ def test_settings_that_vary_in_the_sweep_are_no_difference_and_missing_trials_ar
 def test_two_runs_are_compared_by_parts_of_their_time(tmp_path: Path) -> None:
     sweep = prepare(load_sweep(sweep_file(tmp_path)), tmp_path)
     runs = [make_run(sweep, "batch-size-10", seconds) for seconds in (0.1, 0.05)]
-    found = compare_all(*(open_side(tmp_path, str(run.path)) for run in runs))
+    a, b = (open_side(tmp_path, str(run.path)) for run in runs)
+    found = compare_all(a, b)
     (effect,) = found.effects
     assert effect.effect is not None
     assert effect.effect.value == pytest.approx(2.0, rel=0.1)

@@ -87,6 +87,8 @@ class Comparison:
     only: tuple[str, ...] = ()
     """Trials that only one side has."""
     is_within_runs: bool = False
+    doubts: tuple[str, ...] = ()
+    """Sides and trials of which doubtful runs had to be taken."""
 
     def as_value(self) -> dict[str, Any]:
         return {
@@ -95,12 +97,14 @@ class Comparison:
             "effects": [each.as_value() for each in self.effects],
             "differing": {path: list(values) for path, values in self.differing.items()},
             "only_in_one": list(self.only),
+            "doubts": list(self.doubts),
         }
 
     def lines(self) -> list[str]:
         lines = [f"A  {self.a}", f"B  {self.b}"]
         lines += [f"   {path}: {_shown(a)} and {_shown(b)}" for path, (a, b) in self.differing.items()]
         lines += [f"   only in one of them: {name}" for name in self.only]
+        lines += [f"   doubtful: {text}" for text in self.doubts]
         if self.is_within_runs:
             lines.append("   one run each: intervals are from parts of each run, and say nothing of how runs differ")
         return [*lines, ""]
@@ -184,7 +188,14 @@ def compare_all(a: Side, b: Side, across: tuple[str, ...] = (), figure: str = "e
     if commits[0] != commits[1]:
         allowed["commit"] = (commits[0], commits[1])
     effects = tuple(_effect(left, right, figure) for left, right in pairs)
-    return Comparison(a.name, b.name, effects, allowed, only, any(left.run for left, _ in pairs))
+    doubts = [text for left, right in pairs for text in (_doubt("A", left), _doubt("B", right)) if text]
+    return Comparison(a.name, b.name, effects, allowed, only, any(left.run for left, _ in pairs), tuple(doubts))
+
+
+def _doubt(side: str, point: Point) -> str | None:
+    counted = [run for run in point.trial.runs if run.counts] if point.trial is not None else []
+    marked = sorted({mark for run in counted for mark in run.marks})
+    return f"{side}, {point.name}: runs that are marked {', '.join(marked)} had to be taken" if marked else None
 
 
 def across_for(path: str) -> str:

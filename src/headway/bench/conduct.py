@@ -175,8 +175,16 @@ class _Conductor:
         if made.made >= self.measure.repeats:
             self.events.write("repeated", trial=key, reason=need(made, self.measure).reason)
         number = list(trials).index(key) + 1
-        self.show.running(trial, number, len(trials), made.made, remaining_seconds(progress, self.measure))
+        self.show.running(trial, number, len(trials), made.made, self._left(progress))
         return trial
+
+    def _left(self, progress: list[Progress]) -> float:
+        """Seconds until the end, as far as can be said: a search that goes on wants at least one candidate or the best
+        one on real data."""
+        chosen = {event["group"] for event in self.folder.choices}
+        searching = sum(group.key not in chosen for group in self.plan.groups)
+        each = expected_seconds(Progress(""), progress) * self.measure.repeats
+        return remaining_seconds(progress, self.measure) + searching * each
 
     def _leave_out(self, progress: list[Progress], left: float, needed: float) -> None:
         """The budget is used up."""
@@ -271,16 +279,16 @@ class _Conductor:
             state, reason = str(end.state), end.reason
         except HeadwayError as error:
             state, reason = "failed", " ".join(str(error).split())
-        except (OSError, RuntimeError, ValueError, KeyError, AssertionError) as error:
-            state, reason = (
-                "failed",
-                f"{type(error).__name__}: {error}",
-            )  # the others are not to suffer from our mistake
+        except Exception as error:  # whatever it is: the others are not to suffer from it
+            state, reason = "failed", f"{type(error).__name__}: {error}"
         if state == "stopped":
             self.events.write("ended", **event, run=name, state="interrupted", reason=reason)
             raise Interrupted
         if state == "finished":
-            event |= self._judged(RunFolder(self.folder.runs / name))
+            try:
+                event |= self._judged(RunFolder(self.folder.runs / name))
+            except Exception as error:  # a record that cannot be read
+                event |= {"state": "failed", "reason": f"{type(error).__name__}: {error}"}
             state = event.pop("state", state)
             reason = event.pop("reason", reason)
         written = self.events.write(
@@ -289,7 +297,7 @@ class _Conductor:
         now = self.folder.trial(trial.key)
         progress = [progress_of(each) for each in self.folder.trials() if each.state != "left_out"]
         found = of_values(progress_of(now).values, self.measure)
-        self.show.ended(now, written, found, remaining_seconds(progress, self.measure))
+        self.show.ended(now, written, found, self._left(progress))
 
     def _judged(self, folder: RunFolder) -> dict[str, Any]:
         """What the run came to, and whether it can be believed."""

@@ -25,8 +25,9 @@ class Chosen:
     """Never tried: the peak lies elsewhere, if there is only one."""
     rivals: tuple[int, ...]
     """Tried, worse, but within the noise."""
-    may_lose: float
-    """Share of throughput that may be lost by taking the best instead of a rival: as far as their intervals reach."""
+    may_lose: float | None
+    """Share of throughput that may be lost by taking the best instead of a rival: as far as their intervals reach.
+    None: of single runs nothing is known of that."""
 
 
 def next_candidate(num: int, found: Mapping[int, float], impossible: frozenset[int] = frozenset()) -> int | None:
@@ -64,5 +65,6 @@ def choose(num: int, found: Mapping[int, Estimate], impossible: frozenset[int] =
     rivals = [number for number in tried if number != best and found[number].overlaps(found[best])]
     most = max((found[number].high for number in rivals), default=0.0)
     may_lose = max(0.0, 1 - found[best].low / most) if most > 0 else 0.0
+    is_known = all(math.isfinite(each.half_width) for each in found.values()) or len(found) == 1
     skipped = [number for number in range(num) if number not in found and number not in impossible]
-    return Chosen(best, tuple(tried), tuple(skipped), tuple(rivals), may_lose)
+    return Chosen(best, tuple(tried), tuple(skipped), tuple(rivals), may_lose if is_known else None)

@@ -80,6 +80,7 @@ def show(run: RunName, root: Root = None, output: Output = Format.text) -> None:
     from headway.cli.live import note_text
     from headway.cli.summary import headline, server_rows, summary_lines
     from headway.findings import findings as find
+    from headway.metrics.consistency import of_run
     from headway.record.folder import LAUNCHER
     from headway.record.run import load
     from headway.record.seal import result
@@ -101,6 +102,8 @@ def show(run: RunName, root: Root = None, output: Output = Format.text) -> None:
     print(f"{headline(figures)}\n")
     for what, figure in summary_lines(figures, found):
         print(f"  {what:<26} {figure}")
+    for wrong in of_run(figures):
+        print(f"  {'contradicts itself':<26} {wrong.text}")
     if figures["staleness"]:
         shares = {
             key: value / figures["staleness"]["gradients"] for key, value in figures["staleness"]["histogram"].items()

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -95,11 +95,12 @@ def _described_models() -> list[dict[str, Any]]:
     return list(json.loads(counted.stdout))
 
 
-def schema() -> None:
-    """The JSON schema of a job file, for editors."""
+def schema(sweep: Annotated[bool, typer.Option("--sweep", help="Of a sweep file instead.")] = False) -> None:
+    """The JSON schema of a job file (or of a sweep file), for editors."""
     from headway.spec import job_schema
+    from headway.spec.sweep import sweep_schema
 
-    print(json.dumps(job_schema(), indent=2))
+    print(json.dumps(sweep_schema() if sweep else job_schema(), indent=2))
 
 
 def machines(output: Output = Format.text) -> None:

@@ -245,7 +245,9 @@ def choice_text(event: dict[str, Any]) -> str:
     if skipped:
         text += f", {skipped} saved: {', '.join(map(str, event['skipped']))}, if {event['assumes']}"
     text += ")"
-    if event["rivals"]:
+    if event["may_lose"] is None:
+        text += "; with one run of each, whether another is as good is not known"
+    elif event["rivals"]:
         rivals = ", ".join(map(str, event["rivals"]))
         text += f"; {rivals} may be as good: at most {event['may_lose']:.1%} is lost"
     return text
@@ -338,7 +340,7 @@ def show_sweep(folder: SweepFolder, output: TableFormat, figure: str | None = No
                 entry["data"],
                 number(entry["value"], 4),
                 _interval(entry),
-                number(entry["mad"]),
+                number(entry["mad"]) if entry["counted"] > 1 else "-",
                 f"{entry['counted']} of {entry['runs']}" if entry["counted"] != entry["runs"] else entry["runs"],
                 entry["missing"] or "",
                 doubts(entry),
@@ -375,6 +377,8 @@ def _statistic_in_words(statistic: str) -> str:
 def _interval(entry: dict[str, Any]) -> str:
     if entry["low"] is None or entry["counted"] < 2:
         return "-"
+    if entry["error"] is not None and entry["statistic"] == "mean":  # as tf_cnn_benchmarks prints it
+        return f"+/- {number(entry['error'])} (jitter = {number(entry['jitter'])})"
     return f"{number(entry['low'], 4)} to {number(entry['high'], 4)} ({entry['half_width'] or 0:.1%})"
 
 

@@ -39,39 +39,43 @@ def _verdict(is_so: bool, words: str) -> Judgement:
     return Judgement("re-found" if is_so else "not re-found", words)
 
 
+def _of_effect(effect: Effect | None, figure: str, is_so: Callable[[Estimate], bool]) -> Judgement:
+    if effect is None:
+        return _missing(figure)
+    if effect.value.num < 2:
+        return Judgement("not measured yet", f"{_said(effect)}: one run of each says nothing")
+    return _verdict(is_so(effect.value), _said(effect))
+
+
 def _missing(figure: str) -> Judgement:
-    return Judgement("not measured yet", f"the sweep has no two trials with {figure} to compare")
+    return Judgement("not measured yet", f"the sweep has no two trials with {figure}, each run twice, to compare")
 
 
 def more(
     trials: Sequence[Measured], figure: str, when: Mapping[str, Any], than: Mapping[str, Any], by: float = 1.0
 ) -> Judgement:
     """More when this than when that, all else equal, by more than a factor."""
-    effect = effect_of(trials, figure, when, than)
-    return _missing(figure) if effect is None else _verdict(effect.value.low > by, _said(effect))
+    return _of_effect(effect_of(trials, figure, when, than), figure, lambda value: value.low > by)
 
 
 def less(
     trials: Sequence[Measured], figure: str, when: Mapping[str, Any], than: Mapping[str, Any], by: float = 1.0
 ) -> Judgement:
-    effect = effect_of(trials, figure, when, than)
-    return _missing(figure) if effect is None else _verdict(effect.value.high < by, _said(effect))
+    return _of_effect(effect_of(trials, figure, when, than), figure, lambda value: value.high < by)
 
 
 def not_more(
     trials: Sequence[Measured], figure: str, when: Mapping[str, Any], than: Mapping[str, Any], by: float = 1.0
 ) -> Judgement:
     """Not clearly more than by this factor: it does not pay."""
-    effect = effect_of(trials, figure, when, than)
-    return _missing(figure) if effect is None else _verdict(effect.value.value <= by, _said(effect))
+    return _of_effect(effect_of(trials, figure, when, than), figure, lambda value: value.value <= by)
 
 
 def same(
     trials: Sequence[Measured], figure: str, when: Mapping[str, Any], than: Mapping[str, Any], within: float = 0.1
 ) -> Judgement:
     """The same but for so much."""
-    effect = effect_of(trials, figure, when, than)
-    return _missing(figure) if effect is None else _verdict(abs(effect.value.value - 1) <= within, _said(effect))
+    return _of_effect(effect_of(trials, figure, when, than), figure, lambda value: abs(value.value - 1) <= within)
 
 
 def cheaper(
@@ -84,7 +88,7 @@ def cheaper(
 ) -> Judgement:
     """Costs less for the same work: `figure` is a rate, prices are of an hour."""
     effect = effect_of(trials, figure, when, than)
-    if effect is None:
+    if effect is None or effect.value.num < 2:
         return _missing(figure)
     value = effect.value.scaled(price_than / price_when)
     words = f"{_said(effect)} for {price_when / price_than:.2f} times the price: {1 / value.value:.2f} times the cost"
@@ -94,7 +98,7 @@ def cheaper(
 def rises(trials: Sequence[Measured], figure: str, over: str, only: Mapping[str, Any] | None = None) -> Judgement:
     """Each further value of `over` (tasks, or a setting) gives more, and the last clearly more than the first."""
     series = _series(trials, figure, over, only)
-    if len(series) < 2:
+    if len(series) < 2 or min(len(samples) for _, samples in series) < 2:
         return _missing(figure)
     estimates = [estimate(samples) for _, samples in series]
     steps_up = all(a.value < b.value for a, b in pairwise(estimates))
@@ -106,7 +110,7 @@ def rises(trials: Sequence[Measured], figure: str, over: str, only: Mapping[str,
 def below_linear(trials: Sequence[Measured], figure: str, only: Mapping[str, Any] | None = None) -> Judgement:
     """More tasks give more, but less than so many times as much; against the baseline of the sweep."""
     found = _speedups(trials, figure, only)
-    if not found:
+    if not found or found[-1].value.num < 2:
         return _missing(figure)
     last = found[-1]
     return _verdict(last.efficiency.high < 1 and last.value.value > 1, _speedup_words(found))
@@ -114,13 +118,15 @@ def below_linear(trials: Sequence[Measured], figure: str, only: Mapping[str, Any
 
 def above_linear(trials: Sequence[Measured], figure: str, only: Mapping[str, Any] | None = None) -> Judgement:
     found = _speedups(trials, figure, only)
-    return _missing(figure) if not found else _verdict(found[-1].is_above_linear, _speedup_words(found))
+    if not found or found[-1].value.num < 2:
+        return _missing(figure)
+    return _verdict(found[-1].is_above_linear, _speedup_words(found))
 
 
 def overhead(trials: Sequence[Measured], figure: str, most: float) -> Judgement:
     """(synthetic - real) / synthetic: there is one, and it is below `most`."""
     effect = effect_of(trials, figure, {"data": "real"}, {"data": "synthetic"})
-    if effect is None:
+    if effect is None or effect.value.num < 2:
         return _missing(figure)
     cost, low, high = 1 - effect.value.value, 1 - effect.value.high, 1 - effect.value.low
     words = f"I/O overhead {cost:.1%} ({low:.1%} to {high:.1%}, {len(effect.pairs)} pairs of trials)"
@@ -130,7 +136,7 @@ def overhead(trials: Sequence[Measured], figure: str, most: float) -> Judgement:
 def _extreme(trials: Sequence[Measured], figure: str, factor: str, value: Any, is_most: bool) -> Judgement:
     others = unique([trial.settings[factor] for trial in trials if factor in trial.settings])
     found = [effect_of(trials, figure, {factor: value}, {factor: other}) for other in others if other != value]
-    effects = [effect for effect in found if effect is not None]
+    effects = [effect for effect in found if effect is not None and effect.value.num > 1]
     if not effects:
         return _missing(figure)
     is_so = all(effect.value.low > 1 if is_most else effect.value.high < 1 for effect in effects)

@@ -4,30 +4,90 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from headway.errors import NotFound
+from headway.metrics.conclusions import judge
+from headway.metrics.factors import Measured, effects
 from headway.metrics.published import Published, Series
 from headway.metrics.published import table as published_table
-from headway.report.groups import Collection, Digests
-from headway.report.tables import Table, row
+from headway.metrics.shape import compare
+from headway.report.groups import Collection, Digests, said
+from headway.report.tables import Table, as_cell, row, table
 
-# What a published column is called in a run's summary, where the names differ.
-MEASURED_AS = {
-    "seconds": "training_seconds",
-    "minutes": "training_seconds",
-    "synthetic": "examples_per_s",
-    "real": "examples_per_s",
-}
+NOT_OF_SPEED = ("accuracy", "loss", "overhead")
+Rates = dict[str, dict[int, tuple[list[float], list[str]]]]
+"""Line -> tasks -> the rates of its runs, and these."""
 
 
-def published(collection: Collection) -> list[Table]:
-    """The tables that a sweep names, as they were printed, with what contradicts itself in them."""
+def published(collection: Collection, digests: Digests) -> list[Table]:
+    """The tables that a sweep names, as they were printed, with what contradicts itself in them; what they conclude,
+    and whether that is so here."""
     found = []
+    trials = measured(collection, digests)
     for name in collection.published:
         try:
-            found.append(_as_table(published_table(name)))
+            one = published_table(name)
         except NotFound as error:
             found.append({"id": f"published-{name}", "title": name, "note": str(error), "columns": [], "rows": []})
+            continue
+        if one.rows:
+            found.append(_as_table(one))
+        if one.conclusions:
+            found.append(_conclusions(one, collection, trials))
     return found
+
+
+def measured(collection: Collection, digests: Digests) -> list[Measured]:
+    """The groups, as metrics takes them."""
+    return [
+        Measured(group.settings, group.tasks, group.is_baseline, group.data, tuple(group.figures(digests)), group.label)
+        for group in collection.groups
+    ]
+
+
+def _conclusions(one: Published, collection: Collection, trials: list[Measured]) -> Table:
+    rows = []
+    for each in one.conclusions:
+        judged = judge(each, trials if each.sweep == collection.asked_name else None)
+        rows.append(row({"conclusion": each.text, "verdict": judged.verdict, "why": judged.words}, []))
+    columns = [
+        {"key": "conclusion", "title": f"{one.evaluation} concludes", "unit": "text"},
+        {"key": "verdict", "title": "here", "unit": "text"},
+        {"key": "why", "title": "because", "unit": "text"},
+    ]
+    title = f"Conclusions of {one.evaluation}, and whether they are so here"
+    return {"id": f"conclusions-{one.name}", "title": title, "note": "", "columns": columns, "rows": rows}
+
+
+def one_at_a_time(collection: Collection, digests: Digests) -> Table | None:
+    """What each setting does to the throughput, over all pairs of configurations that differ in it alone (E4)."""
+    found = effects(measured(collection, digests), "examples_per_s") if collection.sweep else []
+    if len({name for each in found for name in each.when}) < 2:
+        return None  # with one setting alone that is what the first table says
+    rows = []
+    for each in found:
+        ((name, value),) = each.when.items()
+        cells = {
+            "setting": name,
+            "value": said(name, value),
+            "than": said(name, each.than[name]),
+            "effect": as_cell(each.value),
+            "pairs": len(each.pairs),
+        }
+        note = "some pairs say more and others less: it depends on the other settings" if each.is_mixed else ""
+        labels = {trial.name for pair in each.pairs for trial in (pair.when, pair.than)}
+        runs = [path for group in collection.groups if group.label in labels for path in group.runs]
+        rows.append(row(cells, runs, note))
+    columns = [
+        ("setting", "setting", "text"),
+        ("value", "with", "text"),
+        ("than", "against", "text"),
+        ("effect", "examples/s, times", "times"),
+        ("pairs", "pairs", "count"),
+    ]
+    note = "Means over every pair of configurations that differ in this setting alone, all else equal."
+    return table(f"factors-{collection.slug}", f"{collection.title}: one setting at a time", columns, rows, note)
 
 
 def _as_table(one: Published) -> Table:
@@ -59,18 +119,22 @@ def shapes(collection: Collection, digests: Digests) -> list[dict[str, Any]]:
             one = published_table(name)
         except NotFound:
             continue
-        over_tasks = [series for series in one.series if series.x in ("tasks", "gpus", "workers")]
+        over_tasks = [
+            series for series in one.series if series.x in ("tasks", "gpus", "workers") and series.y not in NOT_OF_SPEED
+        ]
         lines = [line for number, series in enumerate(over_tasks) if (line := _published_line(one, series, number))]
-        figures = {MEASURED_AS.get(series.y, series.y) for series in over_tasks}
-        for figure in sorted(figures):
-            lines += _measured_lines(collection, digests, figure, len(lines))
+        ours = _rates(collection, digests)
+        lines += [
+            _measured_line(name, len(lines) + number, points) for number, (name, points) in enumerate(ours.items())
+        ]
+        words = _words(one, over_tasks, ours)
         if lines and any(line["runs"] for line in lines):
             found.append(
                 {
                     "id": f"shape-{one.name}-{collection.slug}",
                     "name": "shape",
                     "title": f"{one.evaluation} and here, as shape",
-                    "note": "How many times as fast as the smallest cluster of its curve. Only the shape compares.",
+                    "note": f"How many times as fast as the smallest cluster of its curve. {words}",
                     "kind": "lines",
                     "x": {"title": "training tasks"},
                     "y": {"title": "times the smallest", "unit": "times"},
@@ -87,19 +151,31 @@ def _published_line(one: Published, series: Series, color: int) -> dict[str, Any
     return _line(f"{one.evaluation}{f', {series.label}' if series.label else ''}", color, points, series.better, [])
 
 
-def _measured_lines(collection: Collection, digests: Digests, figure: str, color: int) -> list[dict[str, Any]]:
-    lines: dict[str, list[Any]] = {}
+def _rates(collection: Collection, digests: Digests) -> Rates:
+    """Lines of one size alone have no shape."""
+    lines: Rates = {}
     for group in collection.groups:
-        found = group.estimate(digests, figure, collection.how)
-        if found is not None and found.value > 0:
-            lines.setdefault(group.line, []).append((group.tasks, found.value, list(group.runs)))
-    better = "lower" if figure == "training_seconds" else "higher"
-    return [
-        _line(f"here, {name}", color + number, sorted((tasks, value) for tasks, value, _ in points), better,
-              [runs for _, _, runs in sorted(points, key=lambda point: point[0])])
-        for number, (name, points) in enumerate(lines.items())
-        if len({tasks for tasks, _, _ in points}) == len(points) > 1
-    ]  # fmt: skip
+        if samples := [one for one in group.samples(digests, "examples_per_s") if one > 0]:
+            lines.setdefault(group.line, {})[group.tasks] = (samples, list(group.runs))
+    return {name: points for name, points in lines.items() if len(points) > 1}
+
+
+def _words(one: Published, over_tasks: list[Series], ours: Rates) -> str:
+    """Where each pair of curves agrees and differs."""
+    found = []
+    for series in over_tasks:
+        label = f"{one.evaluation}{f', {series.label}' if series.label else ''}"
+        for name, points in ours.items():
+            samples = {float(tasks): rates for tasks, (rates, _) in points.items()}
+            shape = compare(samples, one.points(series), "higher", series.better)
+            found.append(f"{name} and {label}: {shape.words}.")
+    return " ".join(found[:4])
+
+
+def _measured_line(name: str, color: int, points: dict[int, tuple[list[float], list[str]]]) -> dict[str, Any]:
+    ordered = sorted(points.items())
+    middles = [(float(tasks), float(np.median(samples))) for tasks, (samples, _) in ordered]
+    return _line(f"here, {name}", color, middles, "higher", [runs for _, (_, runs) in ordered])
 
 
 def _line(

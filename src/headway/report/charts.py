@@ -24,7 +24,10 @@ BEYOND = 1.5  # how far beyond the largest cluster a trend is drawn
 
 
 def charts(collection: Collection, digests: Digests) -> list[Chart]:
-    """Throughput, speed-up, efficiency, time, accuracy and loss; those of which something is known."""
+    """Throughput, speed-up, efficiency, time, accuracy and loss; those of which something is known. One configuration
+    alone has nothing to stand beside."""
+    if sum(bool(group.runs) for group in collection.groups) < 2:
+        return []
     faster = speedups(collection, digests)
 
     def figure(name: str) -> Value:

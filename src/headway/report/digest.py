@@ -62,7 +62,7 @@ def _digest(run: Run, num: int, prices: Mapping[str, float]) -> dict[str, Any]:
             "cost": _cost(run, prices),
             "events": marks,
             "network": network,
-            "findings": [_finding(one, origin) for one in findings(run, figures)],
+            **_findings(run, figures, origin),
         }
     )
     return found
@@ -76,6 +76,14 @@ def _cost(run: Run, prices: Mapping[str, float]) -> dict[str, Any] | None:
         return None
     extra = {name: getattr(found, name) for name in ("total", "training_only", "per_1000_steps", "price_per_h")}
     return {"dollars": found.dollars, "seconds": found.seconds, "to_accuracy": found.to_accuracy, **extra}
+
+
+def _findings(run: Run, figures: dict[str, Any], origin: float) -> dict[str, Any]:
+    """A record that no rule can read still has its figures."""
+    try:
+        return {"findings": [_finding(one, origin) for one in findings(run, figures)], "findings_problem": None}
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        return {"findings": [], "findings_problem": f"{type(error).__name__}: {error}"}
 
 
 def _finding(found: Finding, origin: float) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class Group:
     def line(self) -> str:
         """The settings besides the cluster's size: groups of one line differ in size alone."""
         rest = {name: value for name, value in self.settings.items() if not name.startswith(SIZE)}
-        return ", ".join(_said(name, value) for name, value in rest.items()) or "measured"
+        return ", ".join(said(name, value) for name, value in rest.items()) or "measured"
 
     def figures(self, digests: Digests) -> list[dict[str, Any]]:
         return [digests[path]["figures"] for path in self.runs if digests[path].get("figures")]
@@ -84,6 +84,8 @@ class Collection:
     how: str = "median"
     """How repeats become one number."""
     sweep: str | None = None
+    asked_name: str | None = None
+    """The sweep's name in its file."""
     path: str | None = None
     state: str = ""
     published: tuple[str, ...] = ()
@@ -102,6 +104,7 @@ def of_sweep(sweep: SweepFolder) -> Collection:
         groups=tuple(_group(trial) for trial in trials),
         how=sweep.spec.measure.statistic,
         sweep=sweep.name,
+        asked_name=sweep.spec.name,
         path=str(sweep.path),
         state=sweep.state,
         published=tuple(sweep.spec.published_tables),
@@ -185,10 +188,11 @@ def of_runs(digests: Digests, paths: Sequence[str]) -> Collection:
 def _label(settings: dict[str, Any]) -> str:
     """`single`; `ps-async, 2 tasks, 1 server`."""
     hidden = ("num_training_tasks", "num_ps") if settings.get("strategy") == "single" else ()
-    return ", ".join(_said(name, value) for name, value in settings.items() if name not in hidden and value != 0)
+    return ", ".join(said(name, value) for name, value in settings.items() if name not in hidden and value != 0)
 
 
-def _said(name: str, value: Any) -> str:
+def said(name: str, value: Any) -> str:
+    """A setting in words: `2 tasks`, `batch 100`, `ps-async`."""
     if isinstance(value, dict):
         value = value.get("name", value.get("kind", json.dumps(value)))
     if name in COUNTED:

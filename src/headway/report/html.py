@@ -47,7 +47,7 @@ def _blocks(page: Page, library: str) -> list[str]:
     """Packed data: what the charts are made of, and each run's details apart, so that they are unpacked when wanted."""
     charts = {
         "ids": page["ids"],
-        "names": {run["id"]: run["name"] for run in page["runs"]},
+        "names": page["names"],
         "collections": [
             {"id": one["id"], "groups": one["groups"], "charts": [*one["charts"], *one["shapes"]]}
             for one in page["collections"]

@@ -15,7 +15,7 @@ from headway import __version__
 from headway.findings import of_sweep
 from headway.record.run import Run
 from headway.report import groups as grouping
-from headway.report.beside import published, shapes
+from headway.report.beside import one_at_a_time, published, shapes
 from headway.report.charts import charts
 from headway.report.digest import digest, finite
 from headway.report.groups import Collection, Digests
@@ -65,6 +65,7 @@ def page(
             "every_run": every_run(digests),
             "environments": _environments(digests),
             "ids": numbers,
+            "names": {numbers[path]: digests[path]["name"] for path in paths},
         }
     )
     return {**made, "runs": [{"id": numbers[path], **digests[path]} for path in paths]}
@@ -89,7 +90,7 @@ def _title(collections: Sequence[Collection], digests: Digests) -> str:
 
 
 def _collection(one: Collection, digests: Digests) -> dict[str, Any]:
-    tables = [make(one, digests) for make in (results, details, resources, io_overhead, costs)]
+    tables = [make(one, digests) for make in (results, one_at_a_time, details, resources, io_overhead, costs)]
     return {
         "id": one.slug,
         "title": one.title,
@@ -99,7 +100,7 @@ def _collection(one: Collection, digests: Digests) -> dict[str, Any]:
         "notes": list(one.notes),
         "tables": [table for table in tables if table is not None],
         "charts": charts(one, digests),
-        "published": published(one),
+        "published": published(one, digests),
         "shapes": shapes(one, digests),
         "groups": [
             {"label": group.label, "key": group.key, "runs": list(group.runs), "settings": group.settings}

@@ -12,6 +12,8 @@ from headway.report.page import Page
 from headway.report.run_entries import commit_in_words, run_entry
 from headway.report.words import cell, in_unit, interval, number, say, spread
 
+FEW_LINKS = 8
+TIGHT = ("state", "strategy", "what", "verdict")  # columns of short texts, which stay on one line
 SECTIONS = {
     "findings": "Findings",
     "results": "Results",
@@ -109,6 +111,9 @@ def findings(page: Page) -> str:
         parts.append(
             '<p class="none">No trouble was found: no rule saw a resource or a task that held these runs back.</p>'
         )
+    if not_read := [run for run in page["runs"] if run.get("findings_problem")]:
+        paths = [run["path"] for run in not_read]
+        parts.append(f'<p class="note">No rule could read the record of {links(paths, page)}.</p>')
     if good:
         inner = "".join(_finding(one, page) for one in good)
         parts.append(
@@ -146,7 +151,7 @@ def _case(case: dict[str, Any], page: Page) -> str:
         items.append(
             f"<li>{escaped(one['what'])}{where}: <b>{escaped(in_unit(one['value'], one['unit']))}</b>{when}</li>"
         )
-    name = next((run["name"] for run in page["runs"] if run["id"] == number_of), None)
+    name = page["names"].get(number_of)
     link = f' <a href="#{number_of}"><code>{escaped(name)}</code></a>' if name else ""
     listed = f'<ul class="evidence">{"".join(items)}</ul>' if items else ""
     return f"<p>{escaped(case['text'])}{link}</p>{listed}"
@@ -207,8 +212,11 @@ def _line(row: dict[str, Any], columns: list[dict[str, Any]], has_runs: bool, pa
         value, unit = row["cells"].get(column["key"]), column["unit"]
         why = f'<span class="why">{escaped(row["note"])}</span>' if place == 0 and row["note"] else ""
         if unit == "text":
-            name = ' class="name"' if column["key"] in ("run", "commit") else ""
-            cells.append(f"<td{name}>{escaped(cell(value, unit))}{why}</td>")
+            kind = "name" if column["key"] in ("run", "commit") else "tight" if column["key"] in TIGHT else ""
+            text = escaped(cell(value, unit))
+            if column["key"] == "run" and len(row["runs"]) == 1:
+                text = f'<a href="#{page["ids"][row["runs"][0]]}">{text}</a>'
+            cells.append(f'<td class="{kind}">{text}{why}</td>')
         elif isinstance(value, dict):
             around: list[str] = []
             if "p95" in value:
@@ -227,14 +235,16 @@ def _line(row: dict[str, Any], columns: list[dict[str, Any]], has_runs: bool, pa
 
 
 def links(paths: list[str], page: Page) -> str:
-    """HTML: a link to each run's entry."""
-    names = {run["id"]: run["name"] for run in page["runs"]}
+    """HTML: a link to each run's entry; many of them are folded up."""
     numbers = [page["ids"][path] for path in paths if path in page["ids"]]
-    return " ".join(
-        f'<a href="#{each}" title="{escaped(names[each])}" aria-label="run {escaped(names[each])}">'
+    listed = " ".join(
+        f'<a href="#{each}" title="{escaped(page["names"][each])}" aria-label="run {escaped(page["names"][each])}">'
         f"{each.removeprefix('run-')}</a>"
         for each in numbers
     )
+    if len(numbers) <= FEW_LINKS:
+        return listed
+    return f'<details class="many"><summary>{len(numbers)} runs</summary>{listed}</details>'
 
 
 # --- learning, time line -------------------------------------------------------------------------------------------

@@ -57,10 +57,6 @@ def extremes(buckets: Array, values: Array, num: int) -> Array:
     return result.reshape(-1)
 
 
-def sums(buckets: Array, values: Array, num: int) -> Array:
-    return np.bincount(buckets, weights=values, minlength=num)
-
-
 def packed(values: Array) -> dict[str, Any] | None:
     """Whole numbers and their unit: short as text. None where nothing is known."""
     finite = np.isfinite(values)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headway.record.tables import select_table
-from headway.report.thin import Array, Buckets, extremes, packed, sums
+from headway.report.thin import Array, Buckets, extremes, packed
 
 if TYPE_CHECKING:
     import duckdb
@@ -33,6 +33,7 @@ NODE_SERIES = {
 # Left out where they are nothing all the time: most machines have no quota, no credits, one kind of network.
 ONLY_IF_USED = ("throttled", "loopback", "credits", "disk_read", "received", "sent")
 FEW_IN_A_BUCKET = 4  # steps in a bucket below which a rate of steps says more about the buckets than about the steps
+LEAST_INTERVAL = 0.02  # seconds between two samples below which a rate means nothing: a monitor that was kept waiting
 MOST_BUCKETS = 900  # as many as a wide screen shows
 FEWEST_BUCKETS = 60
 MOST_VALUES = 1_300_000  # of all nodes' series in a report: some three megabytes when they are packed
@@ -71,7 +72,7 @@ def _columns(
     connection: duckdb.DuckDBPyConnection, folder: RunFolder, table: str, columns: tuple[str, ...]
 ) -> dict[str, Array]:
     rows = select_table(folder, table, connection)
-    found = connection.execute(f"select {', '.join(columns)} from ({rows}) order by t").fetchnumpy()
+    found = connection.execute(f"select {', '.join(columns)} from ({rows})").fetchnumpy()
     return {name: _filled(values) for name, values in found.items()}
 
 
@@ -92,7 +93,7 @@ def _of_nodes(samples: dict[str, Array], origin: float, buckets: Buckets, axes: 
         seconds = np.diff(t, prepend=np.nan)
         # A rate never goes over a gap: a monitor that began anew counts anew.
         seconds[np.concatenate([[True], sampler[1:] != sampler[:-1]])] = np.nan
-        seconds[seconds <= 0] = np.nan
+        seconds[seconds < LEAST_INTERVAL] = np.nan
         thinned = len(t) > 2 * buckets.num
         if not thinned:
             axes.append([round(one, 3) for one in (t - origin).tolist()])
@@ -120,7 +121,7 @@ def _of_tasks(steps: dict[str, Array], origin: float, buckets: Buckets, axes: li
     axes.append([round(coarse.start + (place + 0.5) * coarse.width, 4) for place in range(coarse.num)])
     examples = np.where(np.isnan(steps["examples"]), 0.0, steps["examples"])
     what, counted = ("examples_per_s", examples) if examples.any() else ("steps_per_s", steps["num_steps"])
-    pace = packed(sums(coarse.of(t), counted, coarse.num) / coarse.width)
+    pace = packed(_pace(t, steps["seconds"], counted, steps["task"], coarse))
     found: list[Any] = [{"of": "all tasks", "what": what, "axis": len(axes) - 1, **pace}] if pace else []
     each = steps["seconds"] / steps["num_steps"]
     for task in sorted(set(steps["task"].tolist())):
@@ -133,3 +134,17 @@ def _of_tasks(steps: dict[str, Array], origin: float, buckets: Buckets, axes: li
         if short is not None:
             found.append({"of": task, "what": "step_seconds", "axis": axis, **short})
     return found
+
+
+def _pace(t: Array, seconds: Array, counted: Array, task: Array, buckets: Buckets) -> Array:
+    """What was done per second in each bucket. A step counts evenly over the time it took: else the picture would show
+    how steps fall into buckets."""
+    edges = buckets.start + buckets.width * np.arange(buckets.num + 1)
+    done = np.zeros(len(edges))
+    for name in set(task.tolist()):
+        here = task == name
+        ends = np.cumsum(counted[here])
+        # A step begins where the one before ended, or later.
+        moments = np.maximum.accumulate(np.stack([t[here] - seconds[here], t[here]], axis=1).reshape(-1))
+        done += np.interp(edges, moments, np.stack([ends - counted[here], ends], axis=1).reshape(-1))
+    return np.diff(done) / buckets.width

@@ -190,6 +190,12 @@ def parse_sweep(settings: dict[str, Any], origin: str = "sweep") -> Sweep:
         raise SpecError(explain(error, settings, origin, Sweep)) from None
 
 
+def sweep_schema() -> dict[str, Any]:
+    """The JSON schema of a sweep file, for editors."""
+    schema = Sweep.model_json_schema(mode="validation")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Headway sweep"}
+
+
 def merged(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Settings with changes on top: mappings are merged, everything else is replaced. The grid is one thing."""
     result = dict(settings)

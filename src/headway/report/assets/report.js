@@ -166,7 +166,11 @@
   const timelineFigure = (run) => () => {
     const line = run.timeline, rows = rowsOf(line), nodes = [...new Set(line.series.filter((one) => !isTask(run, one.of)).map((one) => one.of))];
     const place = new Map(nodes.map((node, number) => [node, number]));
-    for (const node of run.figures.nodes || []) for (const task of node.tasks || []) if (nodes.length > 1 && !place.has(task)) place.set(task, place.get(node.node));
+    const home = new Map();  // where each node has one task, that is shown and hidden with its node
+    for (const node of run.figures.nodes || []) for (const task of node.tasks || []) if (nodes.length > 1 && place.has(node.node)) {
+      place.set(task, place.get(node.node));
+      if (node.tasks.length === 1) home.set(task, node.node);
+    }
     let next = nodes.length > 1 ? nodes.length : 0;
     for (const series of line.series) if (!place.has(series.of)) place.set(series.of, next++);
     const tall = 40 + 118 * rows.length, gap = 24 / tall, lane = 34 / tall, high = (1 - lane) / rows.length - gap;
@@ -184,8 +188,8 @@
         const times = line.axes[series.axis], factor = unit === "B/s" ? 8 : 1;
         const own = values(series);
         traces.push({
-          x: times, y: factor === 1 ? own : own.map((one) => (one === null ? null : one * factor)), yaxis: name, mode: "lines", name: safe(series.of), legendgroup: series.of,
-          showlegend: !named.has(series.of) && !is_all, line: { color: shade, width: 1.3, dash: is_all ? "solid" : dash(number) },
+          x: times, y: factor === 1 ? own : own.map((one) => (one === null ? null : one * factor)), yaxis: name, mode: "lines", name: safe(series.of), legendgroup: home.get(series.of) || series.of,
+          showlegend: !named.has(series.of) && !is_all && !home.has(series.of), line: { color: shade, width: 1.3, dash: is_all ? "solid" : dash(number) },
           text: own.map((one) => say(one, unit)), hovertemplate: `${words}: %{text}<extra>${safe(series.of)}</extra>`,
         });
         named.add(series.of);
@@ -303,11 +307,11 @@
     const x = times.edges.slice(1).map((edge, place) => (factor * (edge + times.edges[place])) / 2);
     const traces = Object.entries(times.tasks).map(([task, counts], number) => ({ type: "bar", x, y: counts, name: safe(task), marker: { color: color(number), line: { width: 0 } },
       hovertemplate: `%{y} steps of about %{x:.3g} ${unit}<extra>${safe(task)}</extra>` }));
-    return { traces, look: { barmode: "stack", bargap: 0.03, xaxis: { title: { text: `step time, ${unit}${times.beyond ? ` (the last bar: also ${times.beyond} longer ones, up to ${say(times.most, "s")})` : ""}` } }, yaxis: { title: { text: "steps" } }, showlegend: traces.length > 1 } };
+    return { traces, look: { barmode: "stack", bargap: 0.03, xaxis: { title: { text: `step time, ${unit}${times.beyond ? `<br>last bar: and ${times.beyond} longer, up to ${say(times.most, "s")}` : ""}` } }, yaxis: { title: { text: "steps" } }, showlegend: traces.length > 1, margin: { l: 58, r: 16, t: 14, b: 96 } } };
   };
   const serversFigure = (run) => () => {
     const servers = run.figures.servers || [];
-    if (!servers.length) return nothing("no servers: every training task holds all variables");
+    if (!servers.length) return nothing("no servers: every training task<br>holds all variables");
     const parts = [0, 1, 2].map((rank) => ({ type: "bar", name: ["largest variable", "second largest", "third largest"][rank], x: servers.map((one) => safe(one.task)), y: servers.map((one) => (one.largest[rank] ? one.largest[rank].bytes : 0)),
       text: servers.map((one) => (one.largest[rank] ? `${safe(one.largest[rank].name)}${one.largest[rank].part ? ` (part ${safe(one.largest[rank].part)})` : ""}: ${say(one.largest[rank].bytes, "B")}` : "")), textposition: "none", hoverinfo: "text", marker: { color: color(rank) } }));
     parts.push({ type: "bar", name: "all others", x: servers.map((one) => safe(one.task)), y: servers.map((one) => Math.max(0, one.bytes - one.largest.reduce((sum, each) => sum + each.bytes, 0))), hovertemplate: "%{y:.3s}B<extra>all others</extra>", marker: { color: color(7) } });
@@ -315,7 +319,7 @@
   };
   const stalenessFigure = (run) => () => {
     const stale = run.figures.staleness;
-    if (!stale) return nothing("no gradient is ever stale in this strategy");
+    if (!stale) return nothing("no gradient is ever stale<br>in this strategy");
     const keys = Object.keys(stale.histogram).map(Number);
     return { traces: [{ type: "bar", x: keys, y: keys.map((key) => stale.histogram[key] / stale.gradients), marker: { color: color(0) }, hovertemplate: "%{y:.1%} of all gradients were %{x} updates behind<extra></extra>" }],
       look: { xaxis: { title: { text: `updates between pull and push (mean ${digits(stale.mean)})` } }, yaxis: { title: { text: "share of gradients" }, tickformat: ".0%" } } };
@@ -429,7 +433,19 @@
       // A moment alone has no width: some of what was before and after it is shown, too.
       if (link.dataset.from !== undefined) await setRange(from - Math.max(1, (to - from) * 0.15), to + Math.max(1, (to - from) * 0.15));
     });
-    addEventListener("beforeprint", () => everything());
+    // On paper: black on white, and as wide as an A4 page that lies on its side.
+    let wasDark = false;
+    addEventListener("beforeprint", () => {
+      wasDark = isDark();
+      if (wasDark) applyTheme(false);
+      for (const plot of drawn.keys()) Plotly.relayout(plot, { width: plot.id === "timeline-plot" ? 980 : 460 });
+    });
+    addEventListener("afterprint", () => {
+      for (const plot of drawn.keys()) Plotly.relayout(plot, { width: null, autosize: true });
+      if (wasDark) applyTheme(true);
+    });
+    // What is not looked at yet is drawn when there is time: whoever prints the page wants all of it.
+    (window.requestIdleCallback || setTimeout)(() => everything());
     document.documentElement.dataset.ready = "yes";
   };
   start().catch((error) => console.error(error));

@@ -1,0 +1,123 @@
+"""Runs the evaluations' experiments (examples/e1-*.yaml ... e5-*.yaml) and writes what came out: the raw figures of
+every run to benchmarks/results/evaluations.jsonl, and docs/evaluations.md from them.
+
+    benchmarks/evaluations.py                      every sweep, one after the other (hours; as root, for emulated hosts)
+    benchmarks/evaluations.py e3-softmax e3-batch  these
+    benchmarks/evaluations.py --collect            run nothing: take what sweeps have left in runs/sweeps
+    benchmarks/evaluations.py --page               only write the page anew
+
+A sweep that was broken off goes on where it was (headway bench --resume).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from evaluations_page import page
+
+from headway.bench.folder import SweepFolder, Trial
+from headway.record.folder import default_root
+from headway.record.run import Run
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "evaluations.jsonl"
+PAGE = ROOT / "docs" / "evaluations.md"
+JOBS = {"e1-emulated", "e4-layouts"}  # examples that are a job, not a sweep
+# What a verdict, a table or somebody who reckons anew may need; a run's paths and texts are nobody's business.
+LEFT_OUT = {"path", "staleness", "servers", "warnings", "reported", "command", "created", "reason"}
+
+
+def sweeps() -> list[str]:
+    return sorted(path.stem for path in (ROOT / "examples").glob("e[1-5]-*.yaml") if path.stem not in JOBS)
+
+
+def newest(name: str) -> SweepFolder | None:
+    found = [folder for folder in SweepFolder.all(default_root()) if folder.spec.name == name]
+    return max(found, key=lambda folder: folder.path.stat().st_mtime, default=None)
+
+
+def run(name: str) -> int:
+    """Begun anew, or gone on with."""
+    folder = newest(name)
+    what = ["--resume", folder.name] if folder is not None and not folder.is_finished else [f"examples/{name}.yaml"]
+    print(f"\n== {name}", flush=True)
+    return subprocess.run([sys.executable, "-m", "headway", "bench", *what], cwd=ROOT, check=False).returncode
+
+
+def line_of(trial: Trial) -> dict[str, Any]:
+    counted = [each for each in trial.runs if each.counts and each.figures]
+    return {
+        "name": trial.name,
+        "settings": trial.settings,
+        "tasks": trial.tasks,
+        "baseline": trial.is_baseline,
+        "data": trial.data,
+        "state": trial.state,
+        "reason": trial.reason,
+        "marks": sorted({mark for each in counted for mark in each.marks}),
+        "figures": [
+            {key: value for key, value in (each.figures or {}).items() if key not in LEFT_OUT} for each in counted
+        ],
+    }
+
+
+def collected(folder: SweepFolder) -> dict[str, Any]:
+    trials = folder.trials()
+    runs = [each for trial in trials for each in trial.runs]
+    environment = next((Run(each.folder).environment for each in runs if each.figures), {})
+    day = time.strftime("%Y-%m-%d", time.gmtime(folder.path.stat().st_mtime))
+    return {
+        "sweep": folder.spec.name,
+        "day": day,
+        "machine": f"{environment.get('cpu', '?')}, {environment.get('cores', '?')} cores",
+        "commit": ((environment.get("commit") or {}).get("hash") or "")[:7] or None,
+        "finished": folder.is_finished,
+        "minutes": round(sum(each.seconds or 0.0 for each in runs) / 60, 1),
+        "trials": [line_of(trial) for trial in trials],
+    }
+
+
+def read_results() -> dict[str, dict[str, Any]]:
+    if not RESULTS.exists():
+        return {}
+    lines = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
+    return {line["sweep"]: line for line in lines}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sweeps", nargs="*", help="names of examples; all of them where none is given")
+    parser.add_argument("--collect", action="store_true", help="run nothing, take what is there")
+    parser.add_argument("--page", action="store_true", help="only write the page anew")
+    asked = parser.parse_args()
+    known = sweeps()
+    if wrong := sorted(set(asked.sweeps) - set(known)):
+        sys.exit(f"no such sweep: {', '.join(wrong)}. Known: {', '.join(known)}")
+    results = read_results()
+    failed = []
+    for name in [] if asked.page else asked.sweeps or known:
+        if not asked.collect and run(name) != 0:
+            failed.append(name)  # what it measured counts, and the others go on
+        folder = newest(name)
+        line = collected(folder) if folder is not None else None
+        if line and any(trial["figures"] for trial in line["trials"]):
+            results[name] = line
+            text = "".join(json.dumps(results[each], default=str) + "\n" for each in sorted(results))
+            RESULTS.parent.mkdir(exist_ok=True)
+            temporary = RESULTS.with_suffix(".tmp")
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(RESULTS)
+    PAGE.write_text(page(list(results.values())), encoding="utf-8")
+    print(f"wrote {PAGE.relative_to(ROOT)}: {len(results)} of {len(known)} sweeps measured")
+    if failed:
+        sys.exit(f"not ended in order: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
