@@ -3,13 +3,8 @@
     run folder --> evidence.read --> Facts --> every rule (pure) --> findings, the most important first
 
 A rule is one file in `catalogue/` with its name in `RULES`; docs/findings.md is made from its words. A rule says what
-<<<<<<< HEAD
 it needs, and is silent without it: short runs, old records and machines that count less give fewer findings, never
 wrong ones.
-=======
-it needs, and is silent without it: short runs, old records and machines that count less give fewer findings, never wrong
-ones.
->>>>>>> main
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""What a finding is, and what a rule is: one file in `catalogue/` with its words, its limits and a pure function."""
-=======
 """What a finding is, and what a rule is. A rule is one file in `catalogue/`: words, limits and a pure function."""
->>>>>>> main
 
 from __future__ import annotations
 
