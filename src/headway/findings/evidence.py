@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from itertools import pairwise
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
