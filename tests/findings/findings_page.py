@@ -133,6 +133,10 @@ def _matrix(known: Mapping[str, Result], machine: Mapping[str, Any]) -> list[str
         if noisy
         else "- The machine had no other work in any cell.",
         "",
+        "Jobs of cells were changed until they are what they say (a link that is full, a run that is healthy); limits "
+        "of rules were changed only by what the first two variants showed. A cell that was not run yet has the sign "
+        "`?`.",
+        "",
         "Rows are conditions, columns what the rules said in their cells: `x` found, `-` not found though provoked, "
         "`o` trouble found besides, `i` good to know; three signs for three variants, the third one kept out. Off the "
         "diagonal every sign is explained below.",
