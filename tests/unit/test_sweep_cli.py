@@ -84,7 +84,7 @@ def test_programs_get_the_same_as_json_and_csv(measured: SweepFolder, tmp_path: 
 def test_a_comparison_is_in_words_and_names_doubtful_runs(measured: SweepFolder, tmp_path: Path) -> None:
     shown = says(tmp_path, "compare", measured.name, measured.name)
     assert "no clear difference" in shown
-    assert "runs that are marked loaded had to be taken" in shown
+    assert "A: runs that are marked had to be taken in 1 of 1 trials (loaded)" in shown
 
 
 def test_mistakes_are_refused_with_one_message(measured: SweepFolder, tmp_path: Path) -> None:

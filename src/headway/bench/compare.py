@@ -18,6 +18,7 @@ from headway.record.folder import RunFolder
 from headway.record.run import Run
 from headway.record.seal import result
 
+FEW = 4
 BLOCKS = 10  # parts of one run's measured time, for an interval where there is but one run
 # Of no weight for rates: names, where things are, what happens after a failure, when it ends.
 IGNORED = (
@@ -188,14 +189,21 @@ def compare_all(a: Side, b: Side, across: tuple[str, ...] = (), figure: str = "e
     if commits[0] != commits[1]:
         allowed["commit"] = (commits[0], commits[1])
     effects = tuple(_effect(left, right, figure) for left, right in pairs)
-    doubts = [text for left, right in pairs for text in (_doubt("A", left), _doubt("B", right)) if text]
-    return Comparison(a.name, b.name, effects, allowed, only, any(left.run for left, _ in pairs), tuple(doubts))
+    sides = {"A": [left for left, _ in pairs], "B": [right for _, right in pairs]}
+    doubts = tuple(text for side, points in sides.items() if (text := _doubt(side, points)))
+    return Comparison(a.name, b.name, effects, allowed, only, any(left.run for left, _ in pairs), doubts)
 
 
-def _doubt(side: str, point: Point) -> str | None:
-    counted = [run for run in point.trial.runs if run.counts] if point.trial is not None else []
-    marked = sorted({mark for run in counted for mark in run.marks})
-    return f"{side}, {point.name}: runs that are marked {', '.join(marked)} had to be taken" if marked else None
+def _doubt(side: str, points: list[Point]) -> str | None:
+    """Of how many trials runs count that are marked, because there are too few others."""
+    marks = [
+        {mark for run in point.trial.runs if run.counts for mark in run.marks} if point.trial is not None else set()
+        for point in points
+    ]
+    if not any(marks):
+        return None
+    which = ", ".join(sorted(set[str]().union(*marks)))
+    return f"{side}: runs that are marked had to be taken in {sum(map(bool, marks))} of {len(points)} trials ({which})"
 
 
 def across_for(path: str) -> str:
@@ -231,7 +239,9 @@ def _effect(left: Point, right: Point, figure: str) -> Effect:
     if min(one) <= 0:
         return Effect(name, _middle(one), _middle(other), None, "A is not above 0: there is no ratio")
     found = ratio(other, one)
-    return Effect(name, _middle(one), _middle(other), found, in_words(found))
+    # Two or three samples make an interval, but one that is wrong more often than one in twenty times.
+    few = f", of only {found.num} runs" if 1 < found.num < FEW and left.trial is not None else ""
+    return Effect(name, _middle(one), _middle(other), found, in_words(found) + few)
 
 
 def run_samples(run: Run, figure: str) -> list[float]:

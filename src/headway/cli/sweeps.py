@@ -330,7 +330,7 @@ def show_sweep(folder: SweepFolder, output: TableFormat, figure: str | None = No
     measure = folder.spec.measure
     what = unit(figure or measure.figure)
     done = sum(entry["state"] == "done" for entry in found)
-    print(f"\n{folder.name}: {folder.state}, {done} of {len(found)} trials done\n")
+    print(f"\n{folder.name}: {folder.state}, {done} of {len(found)} trials have results\n")
     print_table(
         ["trial", "tasks", "data", what, "interval", "MAD", "runs", "missing", "doubts"],
         [
