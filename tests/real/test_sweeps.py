@@ -123,3 +123,39 @@ def test_ctrl_c_stops_a_sweep_in_order_and_a_failed_trial_stops_nothing(tmp_path
     states = {trial.key: trial.state for trial in SweepFolder.find(tmp_path, sweep.name).trials()}
     assert sorted(states.values()) == ["done", "failed"]
     assert "failed" in resumed.stdout
+
+
+def test_a_search_tries_servers_until_the_best_is_known_and_a_budget_names_what_it_left_out(tmp_path: Path) -> None:
+    job = {
+        "workload": {
+            "model": "linear",
+            "dataset": {"name": "synthetic", "classes": None, "size": 500},
+            "batch_size": 10,
+        },
+        "strategy": "ps-async",
+        "cluster": {"training": 1, "ps": 1},
+    }
+    sweep_file = write_sweep(
+        tmp_path / "search.yaml",
+        job=job,
+        vary={"cluster.ps": {"best_of": [1, 2, 3]}},
+        # A run takes longer than half of the budget, on any machine: there is time for one.
+        measure={"warmup": 2, "steps": 20, "seconds": 8.1, "repeats": 1, "most": 1},
+    )
+    short = headway("bench", str(sweep_file), "--budget", "16s", root=tmp_path, timeout=4 * LIMIT)
+    sweep = SweepFolder.find(tmp_path, "last")
+    assert short.returncode == 0, short.stderr + short.stdout
+    assert not sweep.choices
+    assert "was not found within the budget" in short.stdout
+    (left_out,) = [trial for trial in sweep.trials() if trial.state == "left_out"]
+    assert "budget 16.0 s: it was not tried" in str(left_out.reason)
+
+    whole = headway("bench", "--resume", "last", root=tmp_path, timeout=4 * LIMIT)
+    assert whole.returncode == 0, whole.stderr + whole.stdout
+    (chosen,) = sweep.choices
+    trials = {trial.key: trial for trial in sweep.trials()}
+    assert sorted(chosen["tried"] + chosen["skipped"]) == [1, 2, 3]
+    assert len(trials) == len(chosen["tried"])
+    best = max(trials.values(), key=lambda trial: samples(trial)[0])
+    assert chosen["best"] == best.key
+    assert f"best cluster.ps is {best.settings['cluster.ps']}" in whole.stdout
