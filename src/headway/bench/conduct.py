@@ -309,8 +309,10 @@ class _Conductor:
             return {"state": "failed", "reason": f"it gave no {self.measure.figure}: nothing was measured"}
         time.sleep(max(0.0, min(judge.EVERY, measured[1] + judge.EVERY - time.time())))  # for a look behind its end
         load = self.machine.between(*measured)
-        why = judge.marks(judge.evidence(run, figures, load))
-        return {"value": float(value), "marks": list(why), "why": why, "load": asdict(load) if load else None}
+        seen = judge.evidence(run, figures, load)
+        why = judge.marks(seen)
+        machine = {**asdict(load), "ours": seen.ours} if load else None
+        return {"value": float(value), "marks": list(why), "why": why, "load": machine}
 
 
 class _Quiet:
