@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import headway
+from headway.bench.folder import SweepFolder, samples
 
 PROJECT = Path(__file__).parents[2]
 ACCURACY_OF_EXPORT = """
@@ -52,4 +53,23 @@ def test_the_demo_learns_shares_the_work_and_exports_what_it_measured(tmp_path: 
     assert accuracy_of_export(run.folder.model) == pytest.approx(summary["accuracy"], abs=1e-4)
     for part in ("accuracy on the test set", "steps/s", "examples/s", "run folder", "next"):
         assert part in done.stdout
+    check_sweep(tmp_path)
     print(done.stdout)
+
+
+def check_sweep(root: Path) -> None:
+    """Single; three strategies with one and two tasks; real data for single and async with two. Each measured."""
+    (sweep,) = SweepFolder.all(root)
+    trials = {trial.key: trial for trial in sweep.trials()}
+    strategies = [f"{kind}-training-{tasks}" for kind in ("ps-async", "ps-sync", "allreduce") for tasks in (1, 2)]
+    assert list(trials) == ["single", *strategies, "single-mnist", "ps-async-training-2-mnist"]
+    assert [trial.data for trial in trials.values()] == ["synthetic"] * 7 + ["real"] * 2
+    assert [trial.key for trial in trials.values() if trial.is_baseline] == ["single"]
+    assert sweep.is_finished
+    for trial in trials.values():
+        assert trial.state == "done", (trial.key, trial.reason)
+        assert all(value > 0 for value in samples(trial))
+        for run in trial.runs:
+            steps = headway.load(run.folder.path).table("steps")
+            for task in set(steps["task"].tolist()):
+                assert (~steps["warmup"][steps["task"] == task]).sum() >= 30

@@ -118,7 +118,7 @@ def _window(steps: dict[str, Any], launches: list[float]) -> tuple[float, float]
     found = [(0.0, 0.0)]
     t, task, is_measured = _filled(steps["t"]), np.asarray(steps["task"]), ~_filled(steps["warmup"]).astype(bool)
     begun = t - _filled(steps["seconds"])
-    for since, until in zip(launches, [*launches[1:], np.inf], strict=True):
+    for since, until in pairwise([*launches, np.inf]):
         mine = (t >= since) & (t < until)
         firsts = [begun[rows].min() for name in set(task) if np.any(rows := mine & is_measured & (task == name))]
         if firsts:

@@ -63,6 +63,11 @@ class Group:
         rest = {name: value for name, value in self.settings.items() if not name.startswith(SIZE)}
         return ", ".join(said(name, value) for name, value in rest.items()) or "measured"
 
+    @property
+    def is_single(self) -> bool:
+        strategy = self.settings.get("strategy")
+        return strategy == "single" or (isinstance(strategy, dict) and strategy.get("kind") == "single")
+
     def figures(self, digests: Digests) -> list[dict[str, Any]]:
         return [digests[path]["figures"] for path in self.runs if digests[path].get("figures")]
 
@@ -204,10 +209,11 @@ def said(name: str, value: Any) -> str:
 
 
 def baseline_of(group: Group, groups: Sequence[Group]) -> Group | None:
-    """What a group's speed-up is against: the baseline that has the same settings besides the cluster's size and the
-    strategy, else the one task of its own line. None where there is neither."""
+    """What a group's speed-up is against: the baseline (or else a single machine) that has the same data and settings
+    besides the cluster's size and the strategy, else the one task of its own line. None where there is none."""
     same_data = [one for one in groups if one.runs and one.data == group.data]
-    named = [one for one in same_data if one.is_baseline and _agree(one, group)]
+    named = [one for one in same_data if (one.is_baseline or one.is_single) and _agree(one, group)]
+    named.sort(key=lambda one: not one.is_baseline)
     return next(iter(named), next((one for one in same_data if one.tasks == 1 and one.line == group.line), None))
 
 

@@ -249,12 +249,16 @@ def links(paths: list[str], page: Page) -> str:
 
 # --- learning, time line -------------------------------------------------------------------------------------------
 def learning(page: Page) -> str:
-    del page
+    """Only what something is known of: a run that measures speed alone evaluates nothing."""
     raw = "Training: raw (faint, with its peaks) and smoothed over 5 % of the steps. Test: dashed."
+    tests = [run["curves"]["test"] for run in page["runs"] if run.get("curves") and run["curves"]["test"]]
+    is_accurate = any(one is not None for test in tests for one in test["accuracy"])
     return fragment(
         "learning.html",
         loss=plot("plot-learn-loss", "Loss", raw),
-        accuracy=plot("plot-learn-accuracy", "Accuracy", "On the whole test set, as evaluated during the training."),
+        accuracy=plot("plot-learn-accuracy", "Accuracy", "On the whole test set, as evaluated during the training.")
+        if is_accurate
+        else "",
     )
 
 

@@ -105,19 +105,38 @@
       }
       const wide = series.y.map((value, place) => (series.high[place] ?? value) - value);
       const narrow = series.y.map((value, place) => value - (series.low[place] ?? value));
-      const shared = {
-        x: chart.kind === "bars" ? series.x.map(safe) : series.x, y: series.y, name: safe(series.name), hoverinfo: "text",
-        text: series.y.map((_, place) => hover(series, place, unit)), customdata: series.runs.map((runs) => runs[0]),
-        error_y: { type: "data", symmetric: false, array: wide, arrayminus: narrow, thickness: 1.4, width: 5,
-          color: chart.kind === "bars" ? style("--text") : shown, visible: wide.some((one) => one > 0) || narrow.some((one) => one > 0) },
-      };
-      if (chart.kind === "bars") return { ...shared, type: "bar", textposition: "none", marker: { color: series.y.map((_, place) => color(place)) } };
-      return { ...shared, mode: "lines+markers", line: { color: shown, width: 2, dash: dash(series.color) }, marker: { color: shown, size: 9, symbol: series.color } };
+      const lies = chart.kind === "bars";  // labels of configurations are long: they stand beside their bars
+      const error = { type: "data", symmetric: false, array: wide, arrayminus: narrow, thickness: 1.4, width: 5,
+        color: lies ? style("--text") : shown, visible: wide.some((one) => one > 0) || narrow.some((one) => one > 0) };
+      const shared = { name: safe(series.name), hoverinfo: "text", text: series.y.map((_, place) => hover(series, place, unit)),
+        customdata: series.runs.map((runs) => runs[0]) };
+      if (lies) {
+        const each = { ...shared, x: series.y, y: series.x.map(folded), orientation: "h", error_x: error };
+        const colors = series.y.map((_, place) => color(place));
+        // An axis that does not begin at nothing makes a bar's length a lie.
+        if (closeUp(chart)) return { ...each, mode: "markers", marker: { color: colors, size: 12 } };
+        return { ...each, type: "bar", textposition: "none", marker: { color: colors } };
+      }
+      return { ...shared, x: series.x, y: series.y, error_y: error, mode: "lines+markers", line: { color: shown, width: 2, dash: dash(series.color) },
+        marker: { color: shown, size: 9, symbol: series.color } };
     });
-    const zero = chart.name === "accuracy" || chart.name === "loss" ? { range: around(chart) } : { rangemode: "tozero" };
-    const x = chart.kind === "bars" ? { automargin: true } : { title: { text: chart.x.title }, dtick: 1, rangemode: "tozero" };
-    if (chart.kind !== "bars" && Math.max(...chart.series.flatMap((series) => series.x)) > 12) delete x.dtick;
-    return { traces, look: { xaxis: x, yaxis: { title: { text: safe(chart.y.title) }, ...zero, ...tickFormat(unit) }, showlegend: chart.series.length > 1 } };
+    const zero = closeUp(chart) ? { range: around(chart) } : { rangemode: "tozero" };
+    const value = { title: { text: safe(chart.y.title) }, ...zero, ...tickFormat(unit) };
+    if (chart.kind === "bars")
+      return { traces, look: { xaxis: value, yaxis: { autorange: "reversed", automargin: true, type: "category" }, showlegend: false }, height: Math.max(260, 110 + 38 * chart.series[0].x.length) };
+    const x = { title: { text: chart.x.title }, dtick: 1, rangemode: "tozero" };
+    if (Math.max(...chart.series.flatMap((series) => series.x)) > 12) delete x.dtick;
+    return { traces, look: { xaxis: x, yaxis: value, showlegend: chart.series.length > 1 } };
+  };
+  const closeUp = (chart) => chart.name === "accuracy" || chart.name === "loss";
+  const folded = (label) => {
+    const lines = [""];
+    for (const part of String(label).split(", ")) {
+      const last = lines[lines.length - 1];
+      if (last && last.length + part.length > 26) lines.push(part);
+      else lines[lines.length - 1] = last ? `${last}, ${part}` : part;
+    }
+    return lines.map(safe).join("<br>");
   };
   // Figures that differ by little are told apart only on an axis that does not begin at nothing.
   const around = (chart) => {
