@@ -205,14 +205,20 @@ class Matrix:
             file.write(json.dumps(row) + "\n")
         self._take(json.loads(json.dumps(row)))
 
+    def tidy(self) -> None:
+        """The last result of each cell, and nothing else."""
+        rows: list[dict[str, Any]] = [{"machine": self.machine}]
+        for cell in CELLS:
+            if cell.name in self.known:
+                rows.append({"cell": cell.name, "job": cell.job, **dataclasses.asdict(self.known[cell.name])})
+        RESULTS.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
     def run(self, cells: list[Cell]) -> None:
         if _machine() != self.machine:
             self._write({"machine": _machine()})
         for number, cell in enumerate(cells, start=1):
             if cell.trials:
                 continue
-            while Path("/tmp/bench/QUIET").exists():
-                time.sleep(5)
             load, began = os.getloadavg()[0], time.monotonic()
             print(f"{number}/{len(cells)} {cell.name}: {cell.what} ...", end=" ", flush=True)
             run, broke = run_cell(cell, self.runs)
@@ -300,6 +306,7 @@ def main() -> int:
         unknown = [cell for cell in cells if asked.cell or cell.name not in matrix.known]
         matrix.run(rounds(unknown)[: asked.most])
         matrix.ask_sweeps([cell for cell in cells if cell.trials])
+    matrix.tidy()
     PAGE.write_text(page(matrix.known, matrix.machine), encoding="utf-8")
     bad = [cell.name for cell in cells if cell.name not in matrix.known or problems_of(cell, matrix.known[cell.name])]
     print(f"{len(cells) - len(bad)} of {len(cells)} cells as expected" + (f"; not: {', '.join(bad)}" if bad else ""))

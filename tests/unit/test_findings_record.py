@@ -107,6 +107,8 @@ def test_a_run_without_a_step_has_no_findings(folder: RunFolder) -> None:
     for path in folder.events_folder.glob("worker-*.jsonl"):
         path.unlink()
     assert findings(Run(folder)) == []
+    folder.write_facts({**folder.facts(), "launches": []})  # prepared, and never launched
+    assert findings(Run(folder)) == []
 
 
 def test_a_task_killed_for_want_of_memory_is_named_though_no_sample_shows_it(folder: RunFolder) -> None:
