@@ -25,6 +25,7 @@ from headway.errors import SpecError
 from headway.record.folder import RunFolder
 from headway.record.run import Run, load_all
 from headway.record.seal import result
+from headway.report.digest import show_tables
 from headway.report.files import MARK, write_csv, write_parquet
 from headway.report.html import html
 from headway.report.markdown import markdown
@@ -102,7 +103,8 @@ def test_smoothing_leaves_out_what_is_not_finite() -> None:
 def test_the_peak_of_one_sample_is_on_the_time_line_however_thin_that_is(made: Path) -> None:
     folder = max(RunFolder.all(made), key=lambda folder: folder.name.startswith("four"))
     with duckdb.connect() as connection:
-        line = timeline(connection, folder, 0.0, 20)
+        show_tables(connection, folder)
+        line = timeline(connection, 0.0, 20)
     assert line is not None
     (sent,) = [one for one in line["series"] if one["of"] == "ps0" and one["what"] == "sent"]
     values = [one or 0.0 for one in unpacked(sent)]

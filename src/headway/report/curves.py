@@ -6,23 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headway.record.tables import select_table
 from headway.report.thin import Buckets, extremes, histogram, plain, smooth
 
 if TYPE_CHECKING:
     import duckdb
 
-    from headway.record.folder import RunFolder
-
 NUM_BINS = 40
 ALMOST_ALL = 99.5  # per cent of the step times; the rest is in the last bin, or one pause would flatten all others
 
 
-def curves(connection: duckdb.DuckDBPyConnection, folder: RunFolder, origin: float, num: int) -> dict[str, Any]:
+def curves(connection: duckdb.DuckDBPyConnection, origin: float, num: int) -> dict[str, Any]:
     """Training loss (raw with peaks kept, and smoothed) and evaluations, each by global step and by seconds."""
-    rows = connection.execute(
-        f"select step, t, loss from ({select_table(folder, 'steps', connection)}) where loss is not null order by t"
-    ).fetchnumpy()
+    rows = connection.execute("select step, t, loss from steps where loss is not null order by t").fetchnumpy()
     found: dict[str, Any] = {"train": None, "test": None}
     if len(rows["t"]):
         step, t, loss = (np.asarray(rows[name], dtype=np.float64) for name in ("step", "t", "loss"))
@@ -41,10 +36,7 @@ def curves(connection: duckdb.DuckDBPyConnection, folder: RunFolder, origin: flo
             "smooth": plain(line[here], 4),
             "not_finite": int((~np.isfinite(loss)).sum()),
         }
-    tests = connection.execute(
-        f"select step, t - {origin!r}, loss, accuracy "
-        f"from ({select_table(folder, 'evaluations', connection)}) order by t"
-    ).fetchall()
+    tests = connection.execute(f"select step, t - {origin!r}, loss, accuracy from evaluations order by t").fetchall()
     if tests:
         found["test"] = {
             name: plain(np.array([row[place] for row in tests], dtype=np.float64), digits)
@@ -53,12 +45,9 @@ def curves(connection: duckdb.DuckDBPyConnection, folder: RunFolder, origin: flo
     return found
 
 
-def step_times(connection: duckdb.DuckDBPyConnection, folder: RunFolder) -> dict[str, Any] | None:
+def step_times(connection: duckdb.DuckDBPyConnection) -> dict[str, Any] | None:
     """Seconds of a step, without warm-up: how many of each task in each bin."""
-    steps = select_table(folder, "steps", connection)
-    rows = connection.execute(
-        f"select task, seconds / num_steps as seconds from ({steps}) where not warmup"
-    ).fetchnumpy()
+    rows = connection.execute("select task, seconds / num_steps as seconds from steps where not warmup").fetchnumpy()
     seconds = np.asarray(rows["seconds"], dtype=np.float64)
     if len(seconds) < 2:
         return None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headway.errors import HeadwayError
 from headway.findings import Finding, findings
@@ -14,9 +14,13 @@ from headway.metrics.cost import cost
 from headway.record.folder import RunFolder
 from headway.record.run import Run
 from headway.record.seal import result
+from headway.record.tables import select_table
 from headway.report.curves import curves, step_times
 from headway.report.happened import happened, network_got
 from headway.report.timeline import timeline
+
+if TYPE_CHECKING:
+    import duckdb
 
 
 def digest(path: Path, num: int, prices: Mapping[str, float] | None = None) -> dict[str, Any]:
@@ -38,11 +42,12 @@ def _digest(run: Run, num: int, prices: Mapping[str, float]) -> dict[str, Any]:
     origin = float(launches[0]["started"] if launches else facts["created"])
     asked = run.folder.read(run.folder.job_file)
     with duckdb.connect(config={"threads": 1}) as connection:
-        line = timeline(connection, run.folder, origin, num)
-        learnt = curves(connection, run.folder, origin, max(40, num // 2))
-        times = step_times(connection, run.folder)
-        marks = happened(connection, run.folder, origin)
-        network = network_got(connection, run.folder)
+        show_tables(connection, run.folder)
+        line = timeline(connection, origin, num)
+        learnt = curves(connection, origin, max(40, num // 2))
+        times = step_times(connection)
+        marks = happened(connection, origin)
+        network = network_got(connection)
     found: dict[str, Any] = finite(
         {
             "name": run.name,
@@ -66,6 +71,12 @@ def _digest(run: Run, num: int, prices: Mapping[str, float]) -> dict[str, Any]:
         }
     )
     return found
+
+
+def show_tables(connection: duckdb.DuckDBPyConnection, folder: RunFolder) -> None:
+    """The run's tables as views, so that the events of a run that is not sealed are read once."""
+    for name in ("steps", "evaluations", "checkpoints", "events", "node_samples"):
+        connection.execute(f"create temp view {name} as {select_table(folder, name, connection)}")
 
 
 def _cost(run: Run, prices: Mapping[str, float]) -> dict[str, Any] | None:

@@ -6,13 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from headway.record.folder import LAUNCHER
-from headway.record.tables import select_table
 from headway.units import format_seconds
 
 if TYPE_CHECKING:
     import duckdb
-
-    from headway.record.folder import RunFolder
 
 MOST_OF_A_KIND = 60  # marks on one line; of more every so-manieth is shown, and the page says so
 TROUBLE = {
@@ -22,16 +19,13 @@ TROUBLE = {
 CALM = {"state", "task_started", "task_exited", "going_on", "unblocked", "stop_asked", "exported", "initialized"}
 
 
-def happened(connection: duckdb.DuckDBPyConnection, folder: RunFolder, origin: float) -> list[dict[str, Any]]:
+def happened(connection: duckdb.DuckDBPyConnection, origin: float) -> list[dict[str, Any]]:
     """`t` (seconds since `origin`), `kind`, `text`, `trouble`, in the order of time."""
     wanted = ", ".join(f"'{kind}'" for kind in sorted(TROUBLE | CALM))
-    rows = connection.execute(
-        f"select t, kind, task, data from ({select_table(folder, 'events', connection)}) "
-        f"where kind in ({wanted}) order by t"
-    ).fetchall()
+    rows = connection.execute(f"select t, kind, task, data from events where kind in ({wanted}) order by t").fetchall()
     found = [_mark(t, kind, _text(kind, task, json.loads(data))) for t, kind, task, data in rows]
-    found += _tests_and_saves(connection, folder)
-    found += _end_of_warmup(connection, folder)
+    found += _tests_and_saves(connection)
+    found += _end_of_warmup(connection)
     by_kind: dict[str, list[dict[str, Any]]] = {}
     for mark in sorted(found, key=lambda mark: mark["t"]):
         by_kind.setdefault(mark["kind"], []).append({**mark, "t": round(mark["t"] - origin, 3)})
@@ -39,11 +33,9 @@ def happened(connection: duckdb.DuckDBPyConnection, folder: RunFolder, origin: f
     return sorted(kept, key=lambda mark: mark["t"])
 
 
-def network_got(connection: duckdb.DuckDBPyConnection, folder: RunFolder) -> list[dict[str, Any]]:
+def network_got(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
     """What was asked of the network between nodes, and what it was measured to be."""
-    rows = connection.execute(
-        f"select data from ({select_table(folder, 'events', connection)}) where kind = 'network_measured' order by t"
-    ).fetchall()
+    rows = connection.execute("select data from events where kind = 'network_measured' order by t").fetchall()
     wanted = ("what", "node", "to", "asked", "got", "ok")
     return [{key: event.get(key) for key in wanted} for event in (json.loads(data) for (data,) in rows)][
         :MOST_OF_A_KIND
@@ -54,24 +46,19 @@ def _mark(t: float, kind: str, text: str) -> dict[str, Any]:
     return {"t": t, "kind": kind, "text": text, "trouble": kind in TROUBLE}
 
 
-def _tests_and_saves(connection: duckdb.DuckDBPyConnection, folder: RunFolder) -> list[dict[str, Any]]:
+def _tests_and_saves(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
     found = []
-    for t, step, accuracy, loss in connection.execute(
-        f"select t, step, accuracy, loss from ({select_table(folder, 'evaluations', connection)})"
-    ).fetchall():
+    for t, step, accuracy, loss in connection.execute("select t, step, accuracy, loss from evaluations").fetchall():
         quality = f"accuracy {accuracy:.4f}" if accuracy is not None else f"loss {loss:.4g}" if loss is not None else ""
         found.append(_mark(t, "evaluation", f"evaluated at step {step:,}: {quality}".rstrip(": ")))
-    for t, step, seconds in connection.execute(
-        f"select t, step, seconds from ({select_table(folder, 'checkpoints', connection)})"
-    ).fetchall():
+    for t, step, seconds in connection.execute("select t, step, seconds from checkpoints").fetchall():
         found.append(_mark(t, "checkpoint", f"saved step {step:,} in {format_seconds(seconds)}"))
     return found
 
 
-def _end_of_warmup(connection: duckdb.DuckDBPyConnection, folder: RunFolder) -> list[dict[str, Any]]:
+def _end_of_warmup(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
     (t,) = connection.execute(
-        f"select max(since) from (select min(t - seconds) as since "
-        f"from ({select_table(folder, 'steps', connection)}) where not warmup group by task)"
+        "select max(since) from (select min(t - seconds) as since from steps where not warmup group by task)"
     ).fetchall()[0]
     return [] if t is None else [_mark(t, "measured", "every task has left its warm-up: rates count from here")]
 

@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headway.record.tables import select_table
 from headway.report.thin import Array, Buckets, extremes, packed
 
 if TYPE_CHECKING:
     import duckdb
-
-    from headway.record.folder import RunFolder
 
 # Series of a node: name, columns that are summed up, whether it is a rate (of a counter).
 NODE_SERIES = {
@@ -44,16 +41,14 @@ def num_buckets(num_nodes: int) -> int:
     return int(np.clip(MOST_VALUES / (2 * 7 * max(num_nodes, 1)), FEWEST_BUCKETS, MOST_BUCKETS))
 
 
-def timeline(
-    connection: duckdb.DuckDBPyConnection, folder: RunFolder, origin: float, num: int
-) -> dict[str, Any] | None:
+def timeline(connection: duckdb.DuckDBPyConnection, origin: float, num: int) -> dict[str, Any] | None:
     """Series on axes of seconds since `origin`; None where nothing was recorded.
 
-    `axes`: lists of moments; each series names its axis by number, its `of` (a node or task), its `what`, and has
-    `unit` and whole `values` in it.
+    `connection`: has the run's tables as views (digest.py). `axes`: lists of moments; each series names its axis by
+    number, its `of` (a node or task), its `what`, and has `unit` and whole `values` in it.
     """
-    samples = _columns(connection, folder, "node_samples", _wanted_columns())
-    steps = _columns(connection, folder, "steps", ("task", "t", "num_steps", "seconds", "examples"))
+    samples = _columns(connection, "node_samples", _wanted_columns())
+    steps = _columns(connection, "steps", ("task", "t", "num_steps", "seconds", "examples"))
     times = np.concatenate([samples["t"], steps["t"]])
     if not len(times):
         return None
@@ -68,11 +63,8 @@ def _wanted_columns() -> tuple[str, ...]:
     return ("node", "t", "sampler", *dict.fromkeys(column for columns, _ in NODE_SERIES.values() for column in columns))
 
 
-def _columns(
-    connection: duckdb.DuckDBPyConnection, folder: RunFolder, table: str, columns: tuple[str, ...]
-) -> dict[str, Array]:
-    rows = select_table(folder, table, connection)
-    found = connection.execute(f"select {', '.join(columns)} from ({rows})").fetchnumpy()
+def _columns(connection: duckdb.DuckDBPyConnection, table: str, columns: tuple[str, ...]) -> dict[str, Array]:
+    found = connection.execute(f"select {', '.join(columns)} from {table}").fetchnumpy()
     return {name: _filled(values) for name, values in found.items()}
 
 
