@@ -130,11 +130,13 @@ def _nodes(
     samples: dict[str, Any], asked: dict[str, dict[str, Any]], killed: list[str], window: tuple[float, float]
 ) -> Iterator[Node]:
     owner = np.asarray(samples["node"])
-    names = dict.fromkeys([*asked, *(str(name) for name in owner)])
+    filled = {key: _filled(column) for key, column in samples.items() if key != "node"}
+    names = dict.fromkeys([*asked, *map(str, owner.tolist())])
     for name in names:
         told = asked.get(name, {})
         wanted = told.get("asked") or {}
-        mine = {key: _filled(column)[owner == name] for key, column in samples.items() if key != "node"}
+        here = owner == name
+        mine = {key: column[here] for key, column in filled.items()}
         disk = wanted.get("disk") or {}
         limit = mine["memory_limit"][~np.isnan(mine["memory_limit"])] if len(mine["t"]) else NOTHING
         kills = mine["oom_kills"][~np.isnan(mine["oom_kills"])] if len(mine["t"]) else NOTHING

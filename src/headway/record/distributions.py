@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 TRAINING_ROLES = ("chief", "worker")
 # Accuracies for which the time is given, where an evaluation reached them.
 TARGETS = (0.5, 0.8, 0.9, 0.95, 0.96, 0.97, 0.975, 0.98, 0.985, 0.99, 0.995)
+LEAST_INTERVAL = 0.02  # seconds
 NODE_USE = (
     "cpus",
     "memory",
@@ -179,7 +180,7 @@ def _bytes_per_step(figures: dict[str, Any]) -> float | None:
 
     def of_one(what: str) -> float:
         """For an own step of one training task."""
-        each = [one[f"{what}_bytes_per_step"] + one[f"loopback_{what}_bytes_per_step"] for one in told]
+        each = [sum(one.get(f"{where}{what}_bytes_per_step") or 0.0 for where in ("", "loopback_")) for one in told]
         return float(sum(each)) / len(each)
 
     # What training tasks receive, their servers have sent; without servers it was sent by one of them.
@@ -191,10 +192,12 @@ def _use(
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Node or role -> what -> mean (by time), p95, max (of samples) and variability (deviation over mean). Of a role:
     over the samples of all its tasks, so it is that of one task."""
+    # A monitor that was kept waiting takes two samples at once: the rate between them means nothing.
+    spaced = f"filter (seconds >= {LEAST_INTERVAL})"
     parts = ", ".join(
         f"sum({name} * seconds) / nullif(sum(seconds) filter ({name} is not null), 0) as {name}_mean, "
-        f"quantile_cont({name}, 0.95) as {name}_p95, max({name}) as {name}_max, "
-        f"stddev_samp({name}) / nullif(avg({name}), 0) as {name}_variability"
+        f"quantile_cont({name}, 0.95) {spaced} as {name}_p95, max({name}) {spaced} as {name}_max, "
+        f"stddev_samp({name}) {spaced} / nullif(avg({name}) {spaced}, 0) as {name}_variability"
         for name in names
     )
     cursor = connection.execute(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headway.record.distributions import LEAST_INTERVAL
 from headway.report.thin import Array, Buckets, extremes, packed
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ NODE_SERIES = {
 # Left out where they are nothing all the time: most machines have no quota, no credits, one kind of network.
 ONLY_IF_USED = ("throttled", "loopback", "credits", "disk_read", "received", "sent")
 FEW_IN_A_BUCKET = 4  # steps in a bucket below which a rate of steps says more about the buckets than about the steps
-LEAST_INTERVAL = 0.02  # seconds between two samples below which a rate means nothing: a monitor that was kept waiting
 MOST_BUCKETS = 900  # as many as a wide screen shows
 FEWEST_BUCKETS = 60
 MOST_VALUES = 1_300_000  # of all nodes' series in a report: some three megabytes when they are packed
