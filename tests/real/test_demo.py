@@ -54,6 +54,9 @@ def test_the_demo_learns_shares_the_work_and_exports_what_it_measured(tmp_path: 
     for part in ("accuracy on the test set", "steps/s", "examples/s", "run folder", "next"):
         assert part in done.stdout
     check_sweep(tmp_path)
+    page = (PROJECT / "report.html").read_text(encoding="utf-8")
+    assert SweepFolder.all(tmp_path)[0].name in page
+    assert "plotly" in page.lower()
     print(done.stdout)
 
 

@@ -36,7 +36,7 @@ def test_the_demo_is_the_example() -> None:
 
 
 @pytest.mark.real
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(480)
 def test_the_commands_and_the_python_work_in_their_order(tmp_path: Path) -> None:
     listed = commands("headway")
     assert len(listed) >= 6
