@@ -198,7 +198,7 @@ def test_without_a_controller_the_disk_is_behind_a_shaped_link(tmp_path: Path, m
             node.send("monitor", hertz=5, **node.monitor)
             mine, theirs = found.folder.checkpoints / "mine", found.folder.checkpoints / "theirs"
             written = await found.run("worker0", f"dd if=/dev/zero of={mine} bs=1000k count=20 conv=fsync 2>&1")
-            assert 1.85 < seconds_of(written) < 2.9, written  # 2.05 s; never less, and what sshfs itself takes more
+            assert 1.85 < seconds_of(written) < 4.5, written  # 2.05 s; never less, and what sshfs itself takes more
             assert mine.stat().st_size == 20 * 1000 * 1024  # a file of this machine, for every other host to see
             # As a checkpoint is written: whole under another name, then renamed.
             steps = "mkdir .new && echo 1 > .new/a && sync .new/a && mv .new step-5 && cat step-5/a"
@@ -206,7 +206,8 @@ def test_without_a_controller_the_disk_is_behind_a_shaped_link(tmp_path: Path, m
             assert (found.folder.checkpoints / "step-5" / "a").read_text() == "1\n"
             theirs.write_bytes(bytes(40 * 1000 * 1024))
             read = await found.run("worker0", f"dd if={theirs} of=/dev/null bs=1000k 2>&1")
-            assert 1.85 < seconds_of(read) < 2.9, read
+            # sshfs asks for one piece after the other, and each waits for a core: 3.5 s where both cores are busy.
+            assert 1.85 < seconds_of(read) < 4.5, read
             await asyncio.sleep(0.5)
             last = json.loads(found.folder.metrics("worker0").read_text().splitlines()[-1])
             assert last["disk_written_bytes"] == pytest.approx(mine.stat().st_size, rel=0.05)
