@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.protobuf import rewriter_config_pb2
 
 from headway.engines.assignment import Assignment
 from headway.engines.tensorflow import ports
@@ -18,7 +19,7 @@ from headway.errors import SiteError
 def config(assignment: Assignment) -> Any:
     """The thread pools and devices that the job gives this task."""
     settings = assignment.job.cluster.role(assignment.task.role)
-    return tf.compat.v1.ConfigProto(
+    config = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=settings.threads.intra_op or 0,
         inter_op_parallelism_threads=settings.threads.inter_op or 0,
         allow_soft_placement=True,
@@ -26,6 +27,11 @@ def config(assignment: Assignment) -> Any:
         # Tasks on one machine share its GPUs; by itself the first would take all their memory.
         gpu_options=tf.compat.v1.GPUOptions(allow_growth=True),
     )
+    if assignment.job.training.precision == "bfloat16" and assignment.job.strategy.kind != "single":
+        # On CPUs with bfloat16 TensorFlow joins a convolution and its ReLU into an operation that only sessions without
+        # servers know how to compute.
+        config.graph_options.rewrite_options.remapping = rewriter_config_pb2.RewriterConfig.OFF
+    return config
 
 
 def start(assignment: Assignment) -> Any:
