@@ -19,9 +19,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from headway.errors import Busy, FormatError, HeadwayError, NotFound
+from headway.errors import Busy, FormatError, HeadwayError
 from headway.record.files import EventWriter, read_events, read_json, to_json, write_atomically
-from headway.record.folder import RUN_NAME, RunFolder, new_run_name
+from headway.record.folder import RUN_NAME, RunFolder, by_name, new_run_name
 from headway.record.run import Run
 from headway.record.seal import result
 from headway.spec.sweep import LoadedSweep, Sweep, parse_sweep
@@ -152,18 +152,7 @@ class SweepFolder:
         """By path, by name, by the unique beginning of a name, or `last`."""
         if (Path(name) / "sweep.json").is_file() and RUN_NAME.fullmatch(Path(name).absolute().name):
             return SweepFolder(Path(name))
-        known = SweepFolder.all(root)
-        if name == "last" and known:
-            return known[-1]
-        matching = [each for each in known if each.name == name] or [
-            each for each in known if each.name.startswith(name)
-        ]
-        if len(matching) == 1:
-            return matching[0]
-        if matching:
-            raise NotFound(f"{name!r} could be any of: {', '.join(each.name for each in matching)}")
-        newest = f"; the newest is {known[-1].name}" if known else ""
-        raise NotFound(f"no sweep {name!r} in {root / SWEEPS}{newest} (`headway sweeps` lists them)")
+        return by_name(SweepFolder.all(root), name, f"no sweep {name!r} in {root / SWEEPS}", "headway sweeps")
 
     @staticmethod
     def all(root: Path) -> list[SweepFolder]:

@@ -24,8 +24,9 @@ import os
 import re
 import secrets
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from headway.errors import Busy, FormatError, NotFound
 from headway.record.files import read_json, to_json, write_atomically
@@ -45,6 +46,28 @@ def default_root() -> Path:
 
 def new_run_name(job_name: str) -> str:
     return f"{job_name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+Folder = TypeVar("Folder", bound=_Named)
+
+
+def by_name(known: Sequence[Folder], name: str, complaint: str, command: str) -> Folder:
+    """Of these, oldest first: by name, by the unique beginning of a name, or `last`. NotFound says what there is, and
+    which command lists it."""
+    if name == "last" and known:
+        return known[-1]
+    matching = [each for each in known if each.name == name] or [each for each in known if each.name.startswith(name)]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        raise NotFound(f"{name!r} could be any of: {', '.join(each.name for each in matching)}")
+    newest = f"; the newest is {known[-1].name}" if known else ""
+    raise NotFound(f"{complaint}{newest} (`{command}` lists them)")
 
 
 def _slug(who: Task | str) -> str:
@@ -72,18 +95,7 @@ class RunFolder:
         """By path, by name, by the unique beginning of a name, or `last`."""
         if (Path(name) / "run.json").is_file() and RUN_NAME.fullmatch(Path(name).absolute().name):
             return RunFolder(Path(name))
-        known = RunFolder.all(root)
-        if name == "last" and known:
-            return known[-1]
-        matching = [folder for folder in known if folder.name == name] or [
-            folder for folder in known if folder.name.startswith(name)
-        ]
-        if len(matching) == 1:
-            return matching[0]
-        if matching:
-            raise NotFound(f"{name!r} could be any of: {', '.join(folder.name for folder in matching)}")
-        newest = f"; the newest is {known[-1].name}" if known else ""
-        raise NotFound(f"no run {name!r} in {root}{newest} (`headway runs` lists them)")
+        return by_name(RunFolder.all(root), name, f"no run {name!r} in {root}", "headway runs")
 
     @staticmethod
     def all(root: Path) -> list[RunFolder]:
