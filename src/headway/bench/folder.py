@@ -9,9 +9,7 @@ runs/sweeps/<name>-<date>-<time>-<4 hex digits>/
 
 from __future__ import annotations
 
-import fcntl
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from headway.errors import Busy, FormatError, HeadwayError
+from headway.errors import FormatError, HeadwayError
+from headway.record import lock
 from headway.record.files import EventWriter, read_events, read_json, to_json, write_atomically
 from headway.record.folder import RUN_NAME, RunFolder, by_name, new_run_name
 from headway.record.run import Run
@@ -239,27 +238,11 @@ class SweepFolder:
 
     # --- who conducts it -------------------------------------------------------------------------------------
     def hold(self) -> int:
-        """Take the sweep for this process; the kernel gives it back when the process ends, however it ends."""
-        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise Busy(f"{self.name} is being run already, by another `headway bench`") from None
-        return lock
+        """Take the sweep for this process."""
+        return lock.hold(self.path / "lock", f"{self.name} is being run already, by another `headway bench`")
 
     def is_held(self) -> bool:
-        try:
-            lock = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(lock)
-        return False
+        return lock.is_held(self.path / "lock")
 
 
 # --- from events to trials (pure but for the run folders, which are opened only when figures are asked for) ---------

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headway.findings.facts import NOTHING, TRAINING, Array, Facts, Node, Task, role_of
+from headway.record.distributions import LEAST_INTERVAL
 
 if TYPE_CHECKING:
     from headway.record.run import Run
@@ -31,7 +32,6 @@ NODE_RATES = {
 NODE_LEVELS = {"memory": "memory", "credits": "credits", "cpus": "cpus_allowed"}
 TASK_RATES = {"cpu_seconds": "cpus", "context_switches": "context_switches"}
 TASK_LEVELS = {"rss": "rss", "threads": "threads"}
-LEAST_INTERVAL = 0.02  # seconds between two samples below which a rate means nothing
 KINDS = "'node_ready', 'restarting', 'agent_lost', 'rollback', 'task_exited'"
 NO_MEMORY = "no more memory"  # what the launcher says of a task that was killed for want of it (launch/messages.py)
 STEPS = "task, t, attempt, num_steps, seconds, input_seconds, loss, examples, warmup"

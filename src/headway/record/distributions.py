@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TRAINING_ROLES = ("chief", "worker")
 # Accuracies for which the time is given, where an evaluation reached them.
 TARGETS = (0.5, 0.8, 0.9, 0.95, 0.96, 0.97, 0.975, 0.98, 0.985, 0.99, 0.995)
-LEAST_INTERVAL = 0.02  # seconds
+LEAST_INTERVAL = 0.02  # seconds between two samples below which a rate means nothing
 NODE_USE = (
     "cpus",
     "memory",

@@ -19,7 +19,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import secrets
@@ -28,13 +27,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from headway.errors import Busy, FormatError, NotFound
+from headway.errors import FormatError, NotFound
+from headway.record import lock
 from headway.record.files import read_json, to_json, write_atomically
 from headway.spec.cluster import Task
 
 FORMAT = 1
 LAUNCHER = "launcher"
-HOLD_LIMIT = 1.0  # seconds to get the lock: a reader holds it for an instant
 ENDED = ("finished", "stopped", "failed")
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 
@@ -191,28 +190,8 @@ class RunFolder:
 
     # --- who runs it -----------------------------------------------------------------------------------------
     def hold(self) -> int:
-        """Take the run for this process; the kernel gives it back when the process ends, however it ends."""
-        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        deadline = time.monotonic() + HOLD_LIMIT
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return lock
-            except BlockingIOError:  # another launcher, or a reader who looks just now (is_held)
-                if time.monotonic() > deadline:
-                    os.close(lock)
-                    raise Busy(f"{self.name} is running already (`headway status`)") from None
-                time.sleep(0.01)
+        """Take the run for this process."""
+        return lock.hold(self.path / "lock", f"{self.name} is running already (`headway status`)")
 
     def is_held(self) -> bool:
-        try:
-            lock = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(lock)
-        return False
+        return lock.is_held(self.path / "lock")
