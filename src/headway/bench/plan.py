@@ -268,7 +268,7 @@ def _has_files(job: dict[str, Any]) -> bool:
     name = dataset["name"] if isinstance(dataset, dict) else dataset
     try:
         return issubclass(workloads.dataset(str(name)).Settings, RealData)
-    except Exception:  # a name that does not exist is explained where the job is read
+    except ValueError:  # a name that does not exist is explained where the job is read
         return False
 
 
