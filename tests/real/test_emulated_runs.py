@@ -11,6 +11,7 @@ import pytest
 from emulating import need_emulation
 from running import Running, headway, write_job
 
+from headway.record.files import read_events
 from headway.record.run import Run, load
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
@@ -49,6 +50,10 @@ def test_traffic_of_a_step_comes_out_by_measurement(tmp_path: Path) -> None:
         assert task["loopback_sent_bytes_per_step"] < 0.01 * VARIABLES
     by_name = {node["node"]: node for node in figures["nodes"]}
     assert set(by_name) == {"ps0", "worker0", "worker1"}
+    # Importing TensorFlow is not slowed down, training is.
+    events = read_events(run.folder.events("launcher"))
+    limited = {event["node"]: event["cpus"] for event in events if event["kind"] == "cpu_limited"}
+    assert limited == {"ps0": 0.5, "worker0": 0.6, "worker1": 0.6}
     assert by_name["worker0"]["cpus"] < 0.66
     # What the server sends is what the workers receive; interfaces count headers, too.
     received = by_name["worker0"]["received"] + by_name["worker1"]["received"]

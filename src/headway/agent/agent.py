@@ -128,6 +128,10 @@ class Agent:
         self._group = control_groups.find().find(name)
         self._oom_kills = self._group.usage().oom_kills or 0
 
+    def _do_limit(self, cpus: float) -> None:
+        assert self._group is not None
+        self._group.limit(control_groups.Limits(cpus=cpus))
+
     def _do_monitor(self, hertz: float, **settings: Any) -> None:
         self._spawn(self._sample(1 / hertz, settings))
 

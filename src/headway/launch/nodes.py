@@ -70,6 +70,10 @@ class Nodes:
         tasks = [str(task) for task in node.planned.tasks]
         facts = {"pid": node.pid, "address": node.planned.address, "tasks": tasks, "asked": machine, **node.facts}
         self._note("node_ready", {"node": node.name, **facts})
+        if node.cpus is not None:
+            # To import TensorFlow takes seconds of CPU time, and says nothing of a machine that trains: until its tasks
+            # are ready a node has all the CPU that it can get.
+            node.send("limit", cpus=len(node.facts["cores"]))
         node.send("monitor", hertz=self._job.monitor.hertz, **node.monitor)
         self._clocks[node.name] = Clock()
         self._spawn(self._listen(node))
@@ -136,12 +140,22 @@ class Nodes:
                 elif message["say"] == "clock":
                     self._heard_clock(node.name, message)
                 for event in _events_of(message):
+                    if isinstance(event, TaskSaid) and event.said["kind"] == "ready":
+                        self._limit_when_started(node, event.task)
                     self._hear(event)
         except TimeoutError:
             reason = f"has said nothing for {limit:g} s"
         if node in self.nodes:
             node.writer.close()
             self._hear(AgentLost(f"the agent of node {node.name} {reason}", node.planned.tasks))
+
+    def _limit_when_started(self, node: Node, task: Task) -> None:
+        if node.cpus is None or task in node.started:
+            return
+        node.started.add(task)
+        if node.started >= {*node.planned.tasks}:
+            node.send("limit", cpus=node.cpus)
+            self._note("cpu_limited", {"node": node.name, "cpus": node.cpus})
 
     def _heard_clock(self, name: str, message: dict[str, Any]) -> None:
         if (found := self._clocks[name].hear(message["sent"], message["t"], time.time())) is not None:

@@ -64,6 +64,10 @@ class Node:
     """What the agent found: host, cores, memory."""
     monitor: dict[str, Any] = field(default_factory=dict)
     """What the monitor on it must know: its control group, its credits."""
+    cpus: float | None = None
+    """A limit of its CPU that its agent can lift and set again (`limit`)."""
+    started: set[Task] = field(default_factory=set)
+    """Its tasks that have been ready."""
 
     @property
     def name(self) -> str:

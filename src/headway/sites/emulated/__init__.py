@@ -200,6 +200,8 @@ class EmulatedSite:
         answer = await self._ask("limit", limits=limits)
         for node in nodes:
             node.send("group", name=self._state.group(node.name))
+            if not (node.planned.machine.credits or answer["problems"].get(node.name)):
+                node.cpus = node.planned.machine.cpus
         for name, problems in answer["problems"].items():
             self._tell("not_limited", {"node": name, "problems": problems})
 
