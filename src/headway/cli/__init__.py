@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from headway import __version__
-from headway.cli import data, figures, findings, init, inspect, launch, report, setup, sweeps, training
+from headway.cli import bench, data, figures, findings, init, inspect, launch, report, setup, sweeps, training
 from headway.errors import INTERRUPTED_EXIT_CODE, HeadwayError
 
 EPILOG = """
@@ -52,6 +52,7 @@ setup.add_to(app)
 init.add_to(app)
 data.add_to(app)
 figures.add_to(app)
+app.command()(bench.bench)
 sweeps.add_to(app)
 
 

@@ -1,24 +1,19 @@
-"""Commands for sweeps: bench, sweeps, compare."""
+"""Commands that look at sweeps: sweeps, compare. What makes them is in bench.py."""
 
 from __future__ import annotations
 
 import sys
-import time
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.output import is_terminal, number, print_json, print_table
+from headway.cli.output import number, print_json, print_table
 from headway.cli.training import Root, root_of
-from headway.errors import INTERRUPTED_EXIT_CODE, RunFailed, SpecError
 
 if TYPE_CHECKING:
-    from headway.bench.folder import SweepFolder, Trial
-    from headway.bench.plan import Plan
+    from headway.bench.folder import SweepFolder
     from headway.metrics.estimate import Estimate
-    from headway.spec.sweep import LoadedSweep
 
 
 class TableFormat(StrEnum):
@@ -35,193 +30,11 @@ sweeps_app = typer.Typer(help="List sweeps, and show what came out of them.", in
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command()(bench)
     app.add_typer(sweeps_app, name="sweeps")
     app.command()(compare)
 
 
-# --- bench ----------------------------------------------------------------------------------------------------------
-def bench(
-    sweep: Annotated[
-        Path | None, typer.Argument(help="The sweep: a YAML file, see examples/.", show_default=False)
-    ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Settings to change: of the sweep (measure.repeats=3) or of its job (workload.batch_size=50).",
-            show_default=False,
-        ),
-    ] = None,
-    budget: Annotated[
-        str | None, typer.Option(help="How long it may take, such as 30m or 2h.", show_default=False)
-    ] = None,
-    full: Annotated[bool, typer.Option("--full", help="The original method instead of its local form.")] = False,
-    parallel: Annotated[int, typer.Option(min=1, help="Trials at once, where each gets nodes of its own.")] = 1,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show every trial, and start nothing.")] = False,
-    resume: Annotated[
-        str | None,
-        typer.Option(help="Go on with a sweep that was interrupted: its name, or `last`.", show_default=False),
-    ] = None,
-    runs: Root = None,
-    output: TableOutput = TableFormat.text,
-) -> None:
-    """Try a job with many settings, each several times, and say how sure the results are.
-
-    Example: headway bench examples/demo-sweep.yaml --budget 10m measure.repeats=3
-
-    Trials run in shuffled order and take turns; each is repeated until its interval is narrow enough. Ctrl-C stops in
-    order; `headway bench --resume last` goes on. More: docs/sweeps.md
-    """
-    from headway.bench.conduct import check_parallel, check_same_machine, conduct, fits, prepare
-    from headway.bench.folder import SweepFolder
-    from headway.bench.plan import make_plan
-    from headway.launch.prepare import num_cores
-    from headway.spec.sweep import load_sweep
-    from headway.units import format_seconds
-
-    seconds = _budget(budget)
-    show = Show(sys.stdout if output is TableFormat.text else sys.stderr)
-    if resume is not None:
-        if sweep is not None or full:
-            raise SpecError("--resume goes on with a sweep as it was asked: give no file, no override and no --full")
-        folder = SweepFolder.find(root_of(runs), resume)
-        check_same_machine(folder)
-    else:
-        if sweep is None:
-            raise SpecError("which sweep? For example: headway bench examples/demo-sweep.yaml")
-        loaded = load_sweep(sweep, overrides or [], full)
-        check_parallel(loaded, parallel)
-        if dry_run:
-            show_plan(loaded, make_plan(loaded, num_cores()), output)
-            return
-        folder = prepare(loaded, root_of(runs))
-    show.begin(folder)
-    if seconds is not None:
-        fitting = fits(folder, seconds)
-        if fitting.runs < fitting.wanted:
-            show.line(
-                f"budget {format_seconds(seconds)}: about {fitting.runs} of {fitting.wanted} runs will fit; trials "
-                f"take turns, so what is left out are last repeats first"
-            )
-    end = conduct(folder, show, seconds)
-    show.finish()
-    show_sweep(folder, output)
-    if end == "interrupted":
-        print(f"\ninterrupted; go on with: headway bench --resume {folder.name}", file=sys.stderr)
-        sys.exit(INTERRUPTED_EXIT_CODE)
-    trials = folder.trials()
-    if all(trial.state in ("failed", "left_out") for trial in trials):
-        raise RunFailed(f"{folder.name}: no trial succeeded")
-
-
-def _budget(text: str | None) -> float | None:
-    from headway.units import seconds
-
-    if text is None:
-        return None
-    try:
-        value = seconds(text)
-    except ValueError as error:
-        raise SpecError(f"--budget {text!r}: {error}") from None
-    if value <= 0:
-        raise SpecError(f"--budget {text!r}: it is more than nothing")
-    return value
-
-
-def show_plan(loaded: LoadedSweep, plan: Plan, output: TableFormat) -> None:
-    """What --dry-run prints."""
-    searched = [each for group in plan.groups for each in (*group.candidates, *group.finals[:1])]
-    if output is not TableFormat.text:
-        print_json(
-            {
-                "sweep": loaded.sweep.name,
-                "trials": [trial.as_file() for trial in plan.trials],
-                "searches": [{"key": group.key, "path": group.path} for group in plan.groups],
-                "candidates": [trial.as_file() for trial in searched],
-            }
-        )
-        return
-    measure = loaded.sweep.measure
-    what = "to the job's own end" if measure.steps is None else f"{measure.steps} measured steps of each task"
-    print(f"{loaded.sweep.name}: {len(plan.trials)} trials, {measure.repeats} runs of each, {what}")
-    print_table(
-        ["trial", "tasks", "vCPUs", "data", "for", "left out because"],
-        [
-            [
-                trial.key,
-                trial.tasks,
-                number(trial.vcpus),
-                trial.data,
-                trial.purpose.replace("_", " "),
-                trial.left_out or "",
-            ]
-            for trial in plan.trials
-        ],
-        right=["tasks", "vCPUs"],
-    )
-    for group in plan.groups:
-        values = ", ".join(str(each.value) for each in group.candidates)
-        then = ", then the best on real data" if group.finals else ""
-        print(f"search {group.key}: the best {group.path} of {values} on synthetic data{then}")
-
-
-class Show:
-    """A line for each run, and what runs now."""
-
-    def __init__(self, stream: Any) -> None:
-        self.stream = stream
-        self.began = time.monotonic()
-        self._is_drawn = False
-        self._number = 0
-
-    def begin(self, folder: SweepFolder) -> None:
-        self.figure = folder.spec.measure.figure
-        self.repeats = folder.spec.measure.repeats
-        self.line(f"{folder.name}")
-
-    def finish(self) -> None:
-        self._clear()
-
-    def line(self, text: str) -> None:
-        self._clear()
-        print(text, file=self.stream, flush=True)
-
-    def running(self, trial: Trial, number: int, total: int, repeat: int, left: float) -> None:
-        from headway.units import format_seconds
-
-        self._where = f"trial {number} of {total}"
-        if self.stream is sys.stdout and is_terminal():
-            text = f"{self._where}: {trial.name}, run {repeat + 1} ... about {format_seconds(left)} left"
-            print(text[:110], end="\r", file=self.stream, flush=True)
-            self._is_drawn = True
-
-    def ended(self, trial: Trial, event: dict[str, Any], found: Estimate | None, left: float) -> None:
-        from headway.units import format_seconds
-
-        made = len(trial.runs)
-        run = f"run {made}" + (
-            f" of {self.repeats}" if made <= self.repeats else f", {made - self.repeats} more than asked"
-        )
-        if event["state"] == "failed":
-            what = f"failed: {event['reason']}"
-        else:
-            what = f"{number(event['value'], 4)} {unit(self.figure)}"
-            if found is not None and found.num > 1:
-                what += f"   so far {interval_text(found)}"
-            what += "".join(f"   {mark}: {why}" for mark, why in event.get("why", {}).items())
-        rest = f"   (about {format_seconds(left)} left)" if left else ""
-        clock = f"[{time.monotonic() - self.began:6.0f} s]"
-        self.line(f"{clock} {self._where}, {run}: {trial.name}: {what}{rest}")
-
-    def chosen(self, event: dict[str, Any]) -> None:
-        self.line(f"{'':10} {choice_text(event)}")
-
-    def _clear(self) -> None:
-        if self._is_drawn:
-            print(" " * 110, end="\r", file=self.stream)
-            self._is_drawn = False
-
-
+# --- in words ---------------------------------------------------------------------------------------------------------
 def unit(figure: str) -> str:
     return figure.replace("_per_s", "/s").replace("_", " ")
 
