@@ -48,14 +48,12 @@ def run_entry(run: dict[str, Any], page: dict[str, Any]) -> str:
 
 
 def _facts(run: dict[str, Any], page: dict[str, Any]) -> str:
-    figures, commit = run["figures"], run["commit"]
+    figures = run["figures"]
     found = [one["title"] for one in page["findings"] if any(case["path"] == run["path"] for case in one["cases"])]
     lines = {
         "state": figures["state"] + (f": {figures['reason']}" if figures.get("reason") else ""),
         "folder": run["path"],
-        "commit": f"{commit['hash']}{' with changes' if commit.get('has_changes') else ''}"
-        if commit.get("hash")
-        else None,
+        "commit": commit_in_words(run["commit"]),
         "rates": _rates(figures),
         "training time": say(figures["training_seconds"], "s") if figures["training_seconds"] else None,
         "wall time": say(figures["seconds"], "s") if figures["seconds"] else None,
