@@ -24,7 +24,7 @@ TRIALS = {
     "e2-network": (6, 6),
     "e2-scaling": (11, 61),
     "e3-accuracy": (2, 4),
-    "e3-alexnet": (6, 12),
+    "e3-alexnet": (6, 9),
     "e3-batch": (6, 6),
     "e3-softmax": (5, 5),
     "e4-autoencoder": (16, 16),  # the grid of 12, and a single machine for each size and data

@@ -95,6 +95,8 @@ SCALING = [trial({"strategy": "single"}, 1, examples_per_s=100)] + [
         ),
         ("below_linear", {}, SCALING, "re-found"),
         ("above_linear", {}, SCALING, "not re-found"),
+        ("near_linear", {"least": 0.75}, SCALING, "re-found"),
+        ("near_linear", {"least": 0.8}, SCALING, "not re-found"),
         ("above_linear", {}, [SCALING[0], trial({"cluster.worker": 1}, 2, examples_per_s=230)], "re-found"),
         ("more", {"when": {"size": "huge"}, "than": {"size": "large"}}, grid(), "not measured yet"),
     ],

@@ -123,6 +123,16 @@ def above_linear(trials: Sequence[Measured], figure: str, only: Mapping[str, Any
     return _verdict(found[-1].is_above_linear, _speedup_words(found))
 
 
+def near_linear(
+    trials: Sequence[Measured], figure: str, least: float, only: Mapping[str, Any] | None = None
+) -> Judgement:
+    """With the most tasks the efficiency is at least this."""
+    found = _speedups(trials, figure, only)
+    if not found or found[-1].value.num < 2:
+        return _missing(figure)
+    return _verdict(found[-1].efficiency.value >= least, _speedup_words(found))
+
+
 def overhead(trials: Sequence[Measured], figure: str, most: float) -> Judgement:
     """(synthetic - real) / synthetic: there is one, and it is below `most`."""
     effect = effect_of(trials, figure, {"data": "real"}, {"data": "synthetic"})
@@ -167,7 +177,8 @@ def falls_within(
 FUNCTIONS: dict[str, Callable[..., Judgement]] = {
     function.__name__: function
     for function in (
-        more, less, not_more, same, cheaper, rises, below_linear, above_linear, overhead, most, least, falls_within,
+        more, less, not_more, same, cheaper, rises, below_linear, above_linear, near_linear, overhead, most, least,
+        falls_within,
     )
 }  # fmt: skip
 
