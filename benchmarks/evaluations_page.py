@@ -37,7 +37,7 @@ WHY = {
     "e2-daint": "E2's points begin at 8 GPUs with Inception V3; here are 1 to 3 small tasks, so few points are common.",
     "e2-p2": "As with e2-daint.",
     "e3-alexnet": "E3's nodes had 40 threads each and 10 Gbit/s; here each has half a core, and images of 64x64 leave "
-    "less to compute beside large dense layers. Their smallest batch stands beside our smallest, the largest beside our "
+    "less to compute beside large dense layers. Their smallest batch stands beside ours, their largest beside our "
     "largest.",
     "e1-servers": "The same kind of server, but five tasks on two cores send far less than E1's could.",
 }
