@@ -59,7 +59,7 @@ def test_an_idle_machine_gives_no_mark() -> None:
 @pytest.mark.parametrize(
     ("load", "mark", "words"),
     [
-        (Load(2, busy=2.0, stolen=0.0), "loaded", "others used 0.5 of 2 CPUs"),
+        (Load(2, busy=2.0, stolen=0.0), "loaded", "others used 0.50 of 2 CPUs"),
         (Load(2, busy=1.5, stolen=0.2), "loaded", "the hypervisor gave 0.20 of 2 CPUs to others"),
         (Load(2, busy=1.5, hot=3), "throttled", "slowed down for their heat, 3 times"),
         (Load(2, busy=1.5, throttled=0.3), "throttled", "a quota held"),
@@ -69,6 +69,12 @@ def test_a_loaded_or_throttled_machine_is_noticed(load: Load, mark: str, words: 
     found = marks(evidence(load=load))
     assert list(found) == [mark]
     assert words in found[mark]
+
+
+def test_the_network_between_emulated_hosts_takes_cpu_that_is_nobodys() -> None:
+    busy = Load(2, busy=1.75, stolen=0.0)
+    assert list(marks(evidence(load=busy))) == ["loaded"]
+    assert marks(evidence(load=busy, is_emulated=True)) == {}
 
 
 def test_what_the_launcher_uses_is_not_others_work() -> None:
