@@ -26,8 +26,8 @@ from headway.record.files import read_events
 from headway.record.folder import LAUNCHER
 from headway.record.run import Run
 
-# Of this machine's cores, used by others. On two quiet cores 70 runs saw -0.14 to 0.04 of them (a run's own use is sampled),
-# beside other work 0.07 and more.
+# Of this machine's cores, used by others. On two quiet cores 47 runs saw -0.14 to 0.04 of them (a run's own use is
+# sampled), beside other work 22 saw 0.07 to 0.6.
 LOADED = 0.08
 EMULATION = 0.07  # further ones where hosts are emulated: what their network takes is nobody's (0 to 0.07 seen)
 STOLEN = 0.03  # of this machine's cores, given to other virtual machines
