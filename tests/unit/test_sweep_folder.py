@@ -12,7 +12,7 @@ from test_record import row, write_rows
 
 from headway.bench.compare import compare_all, open_side
 from headway.bench.conduct import check_parallel, check_same_machine, plan_of, prepare
-from headway.bench.folder import SweepFolder, samples
+from headway.bench.folder import SweepFolder, samples, value_in_words
 from headway.bench.table import rows
 from headway.errors import Busy, FormatError, NotFound, SiteError, SpecError
 from headway.launch.prepare import create_run
@@ -231,3 +231,16 @@ def test_two_runs_are_compared_by_parts_of_their_time(tmp_path: Path) -> None:
     assert found.is_within_runs
     with pytest.raises(NotFound, match="no sweep and no run"):
         open_side(tmp_path, "neither")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (3, "3"),
+        ({"name": "resnet", "depth": 20}, "resnet (depth 20)"),
+        ({"kind": "ps-sync"}, "ps-sync"),
+        ({"per_hour": 4, "start": 0.07}, "(per_hour 4, start 0.07)"),
+    ],
+)
+def test_a_value_is_said_in_words(value: Any, words: str) -> None:
+    assert value_in_words(value) == words

@@ -98,11 +98,11 @@ class Trial:
 
 
 def value_in_words(value: Any) -> str:
-    if isinstance(value, dict):
-        name = value.get("name", value.get("kind", value.get("count")))
-        rest = [f"{key} {value_in_words(inner)}" for key, inner in value.items() if inner is not name]
-        return " ".join([str(name), f"({', '.join(rest)})"]) if rest and name is not None else str(name or value)
-    return str(value)
+    if not isinstance(value, dict):
+        return str(value)
+    name = value.get("name", value.get("kind", value.get("count")))
+    rest = ", ".join(f"{key} {value_in_words(inner)}" for key, inner in value.items() if inner is not name)
+    return " ".join([*([] if name is None else [str(name)]), *([f"({rest})"] if rest else [])])
 
 
 def samples(trial: Trial, figure: str = "examples_per_s") -> list[float]:
