@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,17 @@ def test_version_2_switches_controllers_on_and_writes_limits(tmp_path: Path) -> 
     assert text(tmp_path / "hw-a/cgroup.procs") == "42"
     group.freeze(True)
     assert text(tmp_path / "hw-a/cgroup.freeze") == "1"
+
+
+def test_a_limit_of_cpus_can_be_lifted(tmp_path: Path) -> None:
+    """Not by a large number: version 1 refuses more than the group around it has."""
+    for version, name, none in ((version_1, "cpu/hw-a/cpu.cfs_quota_us", "-1"), (version_2, "hw-a/cpu.max", "max")):
+        root = tmp_path / version.__name__
+        root.mkdir()
+        group = control_groups.find(version(root)).make("hw-a")
+        group.limit(Limits(cpus=0.25))
+        group.limit(Limits(cpus=math.inf))
+        assert text(root / name).split()[0] == none
 
 
 def test_version_2_reads_what_was_used(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import math
 import os
 import random
 import signal
@@ -128,9 +129,9 @@ class Agent:
         self._group = control_groups.find().find(name)
         self._oom_kills = self._group.usage().oom_kills or 0
 
-    def _do_limit(self, cpus: float) -> None:
+    def _do_limit(self, cpus: float | None) -> None:
         assert self._group is not None
-        self._group.limit(control_groups.Limits(cpus=cpus))
+        self._group.limit(control_groups.Limits(cpus=math.inf if cpus is None else cpus))
 
     def _do_monitor(self, hertz: float, **settings: Any) -> None:
         self._spawn(self._sample(1 / hertz, settings))

@@ -5,7 +5,7 @@ The launcher says (`do`)                               and the agent says (`say`
   renew   {}                   keeps the lease           alive    {tasks: {task: seconds since its last heartbeat}}
   clock   {sent}                                         clock    {sent, t}: the node's time
   group   {name}               for the tasks to come
-  limit   {cpus}               of that group, from now on
+  limit   {cpus}               of that group, from now on; null: none
   monitor {hertz, group, credits}                        samples  {rows}: of the node and its tasks, now and then
   ports   {count, first, last}                           ports    {ports: [...]} or {error}
   start   {task, attempt, argv, env, cores, files,       started  {task, attempt, pid} or {error}

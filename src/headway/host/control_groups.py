@@ -7,6 +7,7 @@ never assumed. Every group that we make begins with `hw-`, so that leftovers can
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Iterable
@@ -24,8 +25,10 @@ PERIOD_US = 20_000
 LEAST_QUOTA_US = 1000  # the kernel refuses less: a small share of a CPU comes in longer slices
 
 
-def slices(cpus: float) -> tuple[int, int]:
-    """(quota, period) in microseconds."""
+def slices(cpus: float) -> tuple[int | None, int]:
+    """(quota, period) in microseconds; no quota for as much as there is."""
+    if math.isinf(cpus):
+        return None, PERIOD_US
     period = max(PERIOD_US, min(1_000_000, round(LEAST_QUOTA_US / cpus)))
     return max(LEAST_QUOTA_US, round(cpus * period)), period
 
@@ -40,6 +43,7 @@ class ControlGroupError(OSError):
 @dataclass(frozen=True)
 class Limits:
     cpus: float | None = None
+    """Infinite: what there is."""
     memory: int | None = None
     """Bytes."""
     disk_read: float | None = None
@@ -226,7 +230,7 @@ class Version1(_Trees):
             folder = self._need("cpu", "CPU")
             quota, period = slices(limits.cpus)
             self._set(folder / "cpu.cfs_period_us", str(period))
-            self._set(folder / "cpu.cfs_quota_us", str(quota))
+            self._set(folder / "cpu.cfs_quota_us", str(-1 if quota is None else quota))
         if limits.memory is not None:
             self._set(self._need("memory", "memory") / "memory.limit_in_bytes", str(limits.memory))
         for bound, kind in ((limits.disk_read, "read"), (limits.disk_write, "write")):
@@ -257,7 +261,7 @@ class Version2(_Trees):
     def limit(self, limits: Limits) -> None:
         if limits.cpus is not None:
             quota, period = slices(limits.cpus)
-            self._set(self._need("cpu", "CPU") / "cpu.max", f"{quota} {period}")
+            self._set(self._need("cpu", "CPU") / "cpu.max", f"{'max' if quota is None else quota} {period}")
         if limits.memory is not None:
             self._set(self._need("memory", "memory") / "memory.max", str(limits.memory))
         bounds = {"rbps": limits.disk_read, "wbps": limits.disk_write}

@@ -73,7 +73,8 @@ class Nodes:
         if node.cpus is not None:
             # To import TensorFlow takes seconds of CPU time, and says nothing of a machine that trains: until its tasks
             # are ready a node has all the CPU that it can get.
-            node.send("limit", cpus=len(node.facts["cores"]))
+            node.send("limit", cpus=None)
+            node.is_limited = False
         node.send("monitor", hertz=self._job.monitor.hertz, **node.monitor)
         self._clocks[node.name] = Clock()
         self._spawn(self._listen(node))
@@ -109,7 +110,7 @@ class Nodes:
         """Start a task; if its node is lost, get that first. `message`: what the agent is told."""
         node = self.of(task)
         if not node.writer.is_closing():
-            node.send("start", task=str(task), attempt=attempt, **message(node))
+            self._start(node, task, attempt, message)
         else:
             self._spawn(self._start_on_new(node, task, attempt, message))
 
@@ -125,9 +126,13 @@ class Nodes:
                 self._are_all_lost = True
                 self._hear(AgentLost(f"node {lost.name} is lost, and cannot be made again: {error}"))
         else:
-            node.send("start", task=str(task), attempt=attempt, **message(node))
+            self._start(node, task, attempt, message)
         finally:
             self._reviving.pop(lost.name, None)
+
+    def _start(self, node: Node, task: Task, attempt: int, message: Callable[[Node], dict[str, Any]]) -> None:
+        node.starting.add(task)
+        node.send("start", task=str(task), attempt=attempt, **message(node))
 
     async def _listen(self, node: Node) -> None:
         """Until the agent is gone, or silent for so long that it must be frozen."""
@@ -140,8 +145,8 @@ class Nodes:
                 elif message["say"] == "clock":
                     self._heard_clock(node.name, message)
                 for event in _events_of(message):
-                    if isinstance(event, TaskSaid) and event.said["kind"] == "ready":
-                        self._limit_when_started(node, event.task)
+                    if isinstance(event, TaskExited) or (isinstance(event, TaskSaid) and event.said["kind"] == "ready"):
+                        self._has_started(node, event.task)
                     self._hear(event)
         except TimeoutError:
             reason = f"has said nothing for {limit:g} s"
@@ -149,12 +154,12 @@ class Nodes:
             node.writer.close()
             self._hear(AgentLost(f"the agent of node {node.name} {reason}", node.planned.tasks))
 
-    def _limit_when_started(self, node: Node, task: Task) -> None:
-        if node.cpus is None or task in node.started:
-            return
-        node.started.add(task)
-        if node.started >= {*node.planned.tasks}:
+    def _has_started(self, node: Node, task: Task) -> None:
+        """It is ready, or it has ended without ever being so."""
+        node.starting.discard(task)
+        if not node.is_limited and not node.starting:
             node.send("limit", cpus=node.cpus)
+            node.is_limited = True
             self._note("cpu_limited", {"node": node.name, "cpus": node.cpus})
 
     def _heard_clock(self, name: str, message: dict[str, Any]) -> None:

@@ -66,8 +66,10 @@ class Node:
     """What the monitor on it must know: its control group, its credits."""
     cpus: float | None = None
     """A limit of its CPU that its agent can lift and set again (`limit`)."""
-    started: set[Task] = field(default_factory=set)
-    """Its tasks that have been ready."""
+    is_limited: bool = True
+    """Whether that limit holds."""
+    starting: set[Task] = field(default_factory=set)
+    """Tasks on it that were started and have not been ready yet."""
 
     @property
     def name(self) -> str:
