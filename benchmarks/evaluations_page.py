@@ -19,8 +19,9 @@ HEAD = """# The evaluations, measured here
 Made by `make evaluations` (`benchmarks/evaluations.py`) from `benchmarks/results/evaluations.jsonl`; do not edit. What
 was published is in `headway published`; what each figure means is in [metrics.md](metrics.md). Measured is the local
 form of each experiment: smaller input, fewer steps, emulated hosts that share two cores. So numbers are never compared,
-only shapes and conclusions. Where the interval holds no effect a conclusion is **not re-found**, also where the value
-points the right way. A row with (!) contradicts itself.
+only shapes and conclusions. Intervals decide: a conclusion that is not so beyond chance is **not re-found**, also where
+the value points the right way; it is *not clear* where the contrary is not beyond chance either. A row with (!)
+contradicts itself.
 """
 TITLES = {
     "E1": "E1. MNIST CNN on Google Cloud",
@@ -41,6 +42,7 @@ WHY = {
     "largest.",
     "e1-servers": "The same kind of server, but five tasks on two cores send far less than E1's could.",
 }
+VERDICTS = ("re-found", "not re-found", "not testable here", "not measured yet")
 BATCH = "workload.batch_size"
 Line = Mapping[str, Any]
 
@@ -70,13 +72,15 @@ def summary(measured: Mapping[str, list[Measured]]) -> str:
     """Of each evaluation, how many conclusions are what."""
     rows = []
     for evaluation, title in TITLES.items():
-        counts: Counter[str] = Counter()
-        for table in tables().values():
-            if table.evaluation == evaluation:
-                counts.update(judge(each, measured.get(each.sweep or "")).verdict for each in table.conclusions)
-        names = ("re-found", "not re-found", "not testable here", "not measured yet")
-        rows.append([title, *(str(counts[name]) for name in names)])
-    text = table_of(["evaluation", "re-found", "not re-found", "not testable here", "not measured yet"], rows)
+        found = [
+            judge(each, measured.get(each.sweep or ""))
+            for table in tables().values()
+            if table.evaluation == evaluation
+            for each in table.conclusions
+        ]
+        counts = Counter(each.verdict for each in found)
+        rows.append([title, *(str(counts[name]) for name in VERDICTS), str(sum(not each.is_clear for each in found))])
+    text = table_of(["evaluation", *VERDICTS, "of the not re-found: not clear"], rows)
     if not measured:
         text = f"**None of it was measured yet**: `make evaluations` does it, in some hours.\n\n{text}"
     return f"{text}\n"

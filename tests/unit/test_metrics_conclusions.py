@@ -113,6 +113,55 @@ def test_speedup_words_name_the_baseline_and_count_tasks() -> None:
     assert "4 tasks: 3.10" in words
 
 
+def test_a_speedup_is_against_the_baseline_with_its_settings() -> None:
+    """The larger batch is faster on one machine, too: against the smaller one's baseline it would seem above linear."""
+    rates = {("single", 32): 100, ("single", 128): 150, (3, 32): 200, (3, 128): 360}
+    trials = [
+        trial({"strategy": "single", "batch": batch}, 1, examples_per_s=rate)
+        if cluster == "single"
+        else trial({"cluster.worker": cluster, "batch": batch}, 3, examples_per_s=rate)
+        for (cluster, batch), rate in rates.items()
+    ]
+    found = FUNCTIONS["below_linear"](trials, figure="examples_per_s")
+    assert found.verdict == "re-found"
+    assert "3 tasks: 2.40 (efficiency 0.80" in found.words
+
+
+def test_a_curve_that_flattens_earlier() -> None:
+    def trials(slow: float, fast: float) -> list[Measured]:
+        rates = {("slow", 1): 100.0, ("slow", 3): slow, ("fast", 1): 120.0, ("fast", 3): fast}
+        return [trial({"rate": rate, "n": n}, n, examples_per_s=value) for (rate, n), value in rates.items()]
+
+    sides = {"when": {"rate": "slow"}, "than": {"rate": "fast"}, "over": "tasks", "figure": "examples_per_s"}
+    flat = FUNCTIONS["flattens_earlier"](trials(140, 330), **sides)
+    assert flat.verdict == "re-found"
+    assert "1.40 times with rate slow and 2.75 times with rate fast" in flat.words
+    alike = FUNCTIONS["flattens_earlier"](trials(275, 330), **sides)
+    assert (alike.verdict, alike.is_clear) == ("not re-found", False)
+    assert FUNCTIONS["flattens_earlier"](trials(140, 330)[:3], **sides).verdict == "not measured yet"
+
+
+def test_what_is_within_chance_is_not_re_found_and_said_to_be_unclear() -> None:
+    one, other = trial({"ps": 1}, examples_per_s=100), trial({"ps": 2}, examples_per_s=100.5)
+    sides = {"when": {"ps": 2}, "than": {"ps": 1}, "figure": "examples_per_s"}
+    for function, by in (("more", 1.0), ("less", 1.0), ("not_more", 1.01)):
+        found = FUNCTIONS[function]([one, other], **sides, by=by)
+        assert (found.verdict, found.is_clear) == ("not re-found", False)
+        assert found.words.startswith("not clear: ")
+    contrary = FUNCTIONS["more"]([one, trial({"ps": 2}, examples_per_s=50)], **sides)
+    assert (contrary.verdict, contrary.is_clear) == ("not re-found", True)
+
+
+def test_a_baseline_in_several_pairs_is_drawn_once() -> None:
+    """Else the scatter of one trial would seem to level out over its pairs."""
+    runs = tuple({"examples_per_s": value} for value in (50.0, 100.0, 150.0))
+    base = Measured({"strategy": "single"}, 1, True, "real", runs)
+    trials = [base, *(trial({"layout": name}, examples_per_s=100) for name in "abcdef")]
+    found = effect_of(trials, "examples_per_s", {"baseline": False}, {"baseline": True})
+    assert found is not None
+    assert found.value.high > 1.9
+
+
 def test_io_overhead_is_that_of_e2() -> None:
     both = [
         trial({"ps": 2, "data": data}, examples_per_s=rate) for data, rate in (("synthetic", 1018.18), ("real", 911.84))

@@ -1,5 +1,6 @@
 """Is what an evaluation concluded so here, too? Each conclusion (metrics/tables/*.yaml) names one of these functions
-and its arguments. A verdict says which figures it rests on; what is not clear beyond chance is not re-found."""
+and its arguments. A verdict says which figures it rests on. Intervals decide, not values: what is not so beyond chance
+is not re-found, and where the contrary is not so either, the words begin with `not clear`."""
 
 from __future__ import annotations
 
@@ -9,12 +10,13 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from headway.metrics.effect import in_words, ratio
-from headway.metrics.estimate import Estimate, estimate
-from headway.metrics.factors import Effect, Measured, effect_of, unique
+from headway.metrics.estimate import Estimate, bootstrap, checked, estimate, medians
+from headway.metrics.factors import Effect, Measured, effect_of, is_baseline_of, unique
 from headway.metrics.published import Conclusion
 from headway.metrics.scaling import Point, Speedup, speedup
 
 Verdict = Literal["re-found", "not re-found", "not testable here", "not measured yet"]
+NOT_CLEAR = "not clear: "
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,10 @@ class Judgement:
     verdict: Verdict
     words: str
     """Why, with the figures."""
+
+    @property
+    def is_clear(self) -> bool:
+        return not self.words.startswith(NOT_CLEAR)
 
 
 def judge(conclusion: Conclusion, trials: Sequence[Measured] | None) -> Judgement:
@@ -35,16 +41,22 @@ def judge(conclusion: Conclusion, trials: Sequence[Measured] | None) -> Judgemen
     return function(trials, **arguments)
 
 
-def _verdict(is_so: bool, words: str) -> Judgement:
-    return Judgement("re-found" if is_so else "not re-found", words)
+def _verdict(is_so: bool, is_contrary: bool, words: str) -> Judgement:
+    """`is_contrary`: beyond chance."""
+    if is_so:
+        return Judgement("re-found", words)
+    return Judgement("not re-found", words if is_contrary else NOT_CLEAR + words)
 
 
-def _of_effect(effect: Effect | None, figure: str, is_so: Callable[[Estimate], bool]) -> Judgement:
+Test = Callable[[Estimate], bool]
+
+
+def _of_effect(effect: Effect | None, figure: str, is_so: Test, is_contrary: Test) -> Judgement:
     if effect is None:
         return _missing(figure)
     if effect.value.num < 2:
         return Judgement("not measured yet", f"{_said(effect)}: one run of each says nothing")
-    return _verdict(is_so(effect.value), _said(effect))
+    return _verdict(is_so(effect.value), is_contrary(effect.value), _said(effect))
 
 
 def _missing(figure: str) -> Judgement:
@@ -55,27 +67,36 @@ def more(
     trials: Sequence[Measured], figure: str, when: Mapping[str, Any], than: Mapping[str, Any], by: float = 1.0
 ) -> Judgement:
     """More when this than when that, all else equal, by more than a factor."""
-    return _of_effect(effect_of(trials, figure, when, than), figure, lambda value: value.low > by)
+    effect = effect_of(trials, figure, when, than)
+    return _of_effect(effect, figure, lambda value: value.low > by, lambda value: value.high <= by)
 
 
 def less(
     trials: Sequence[Measured], figure: str, when: Mapping[str, Any], than: Mapping[str, Any], by: float = 1.0
 ) -> Judgement:
-    return _of_effect(effect_of(trials, figure, when, than), figure, lambda value: value.high < by)
+    effect = effect_of(trials, figure, when, than)
+    return _of_effect(effect, figure, lambda value: value.high < by, lambda value: value.low >= by)
 
 
 def not_more(
     trials: Sequence[Measured], figure: str, when: Mapping[str, Any], than: Mapping[str, Any], by: float = 1.0
 ) -> Judgement:
-    """Not clearly more than by this factor: it does not pay."""
-    return _of_effect(effect_of(trials, figure, when, than), figure, lambda value: value.value <= by)
+    """Not more than by this factor: it does not pay."""
+    effect = effect_of(trials, figure, when, than)
+    return _of_effect(effect, figure, lambda value: value.high <= by, lambda value: value.low > by)
 
 
 def same(
     trials: Sequence[Measured], figure: str, when: Mapping[str, Any], than: Mapping[str, Any], within: float = 0.1
 ) -> Judgement:
     """The same but for so much."""
-    return _of_effect(effect_of(trials, figure, when, than), figure, lambda value: abs(value.value - 1) <= within)
+    low, high = 1 - within, 1 + within
+    return _of_effect(
+        effect_of(trials, figure, when, than),
+        figure,
+        lambda value: low <= value.low and value.high <= high,
+        lambda value: value.high < low or value.low > high,
+    )
 
 
 def cheaper(
@@ -92,19 +113,46 @@ def cheaper(
         return _missing(figure)
     value = effect.value.scaled(price_than / price_when)
     words = f"{_said(effect)} for {price_when / price_than:.2f} times the price: {1 / value.value:.2f} times the cost"
-    return _verdict(value.low > 1, words)
+    return _verdict(value.low > 1, value.high <= 1, words)
 
 
 def rises(trials: Sequence[Measured], figure: str, over: str, only: Mapping[str, Any] | None = None) -> Judgement:
-    """Each further value of `over` (tasks, or a setting) gives more, and the last clearly more than the first."""
+    """Each further value of `over` (tasks, or a setting) gives more, as far as can be told, and the last clearly more
+    than the first."""
     series = _series(trials, figure, over, only)
     if len(series) < 2 or min(len(samples) for _, samples in series) < 2:
         return _missing(figure)
     estimates = [estimate(samples) for _, samples in series]
     steps_up = all(a.value < b.value for a, b in pairwise(estimates))
     whole = ratio(series[-1][1], series[0][1])
+    falls = whole.high <= 1 or any(ratio(b, a).high < 1 for (_, a), (_, b) in pairwise(series))
     shown = ", ".join(f"{at}: {_short(each)}" for (at, _), each in zip(series, estimates, strict=True))
-    return _verdict(steps_up and whole.low > 1, f"{figure} by {over}: {shown}")
+    return _verdict(steps_up and whole.low > 1, falls, f"{figure} by {over}: {shown}")
+
+
+def flattens_earlier(
+    trials: Sequence[Measured], figure: str, over: str, when: Mapping[str, Any], than: Mapping[str, Any]
+) -> Judgement:
+    """From the first value of `over` to the last it grows less when this than when that."""
+    grown = [_series(trials, figure, over, only) for only in (when, than)]
+    ends = [samples for series in grown if len(series) > 1 for samples in (series[-1][1], series[0][1])]
+    if len(ends) < 4 or min(map(len, ends)) < 2:
+        return _missing(figure)
+
+    def quotient(drawn: list[Any]) -> Any:
+        last, first, other_last, other_first = map(medians, drawn)
+        return (last / first) / (other_last / other_first)
+
+    groups = [checked(samples) for samples in ends]
+    low, high = bootstrap(groups, quotient)
+    value = float(quotient([group[None, :] for group in groups])[0])
+    between = f"{grown[0][0][0]} to {grown[0][-1][0]}"
+    each = " and ".join(
+        f"{ratio(series[-1][1], series[0][1]).value:.2f} times with {_settings(only)}"
+        for series, only in zip(grown, (when, than), strict=True)
+    )
+    words = f"{figure} from {between} {over}: {each}, a quotient of {value:.2f} ({low:.2f} to {high:.2f})"
+    return _verdict(high < 1, low >= 1, words)
 
 
 def below_linear(trials: Sequence[Measured], figure: str, only: Mapping[str, Any] | None = None) -> Judgement:
@@ -113,14 +161,15 @@ def below_linear(trials: Sequence[Measured], figure: str, only: Mapping[str, Any
     if not found or found[-1].value.num < 2:
         return _missing(figure)
     last = found[-1]
-    return _verdict(last.efficiency.high < 1 and last.value.value > 1, _speedup_words(found))
+    is_contrary = last.efficiency.low >= 1 or last.value.high <= 1
+    return _verdict(last.efficiency.high < 1 and last.value.low > 1, is_contrary, _speedup_words(found))
 
 
 def above_linear(trials: Sequence[Measured], figure: str, only: Mapping[str, Any] | None = None) -> Judgement:
     found = _speedups(trials, figure, only)
     if not found or found[-1].value.num < 2:
         return _missing(figure)
-    return _verdict(found[-1].is_above_linear, _speedup_words(found))
+    return _verdict(found[-1].is_above_linear, found[-1].efficiency.high <= 1, _speedup_words(found))
 
 
 def near_linear(
@@ -130,7 +179,8 @@ def near_linear(
     found = _speedups(trials, figure, only)
     if not found or found[-1].value.num < 2:
         return _missing(figure)
-    return _verdict(found[-1].efficiency.value >= least, _speedup_words(found))
+    last = found[-1].efficiency
+    return _verdict(last.low >= least, last.high < least, _speedup_words(found))
 
 
 def overhead(trials: Sequence[Measured], figure: str, most: float) -> Judgement:
@@ -140,7 +190,7 @@ def overhead(trials: Sequence[Measured], figure: str, most: float) -> Judgement:
         return _missing(figure)
     cost, low, high = 1 - effect.value.value, 1 - effect.value.high, 1 - effect.value.low
     words = f"I/O overhead {cost:.1%} ({low:.1%} to {high:.1%}, {len(effect.pairs)} pairs of trials)"
-    return _verdict(low > 0 and cost < most, words)
+    return _verdict(low > 0 and high < most, high <= 0 or low >= most, words)
 
 
 def _extreme(trials: Sequence[Measured], figure: str, factor: str, value: Any, is_most: bool) -> Judgement:
@@ -149,8 +199,10 @@ def _extreme(trials: Sequence[Measured], figure: str, factor: str, value: Any, i
     effects = [effect for effect in found if effect is not None and effect.value.num > 1]
     if not effects:
         return _missing(figure)
-    is_so = all(effect.value.low > 1 if is_most else effect.value.high < 1 for effect in effects)
-    return _verdict(is_so, "; ".join(_said(effect) for effect in effects))
+    above = [effect.value.low > 1 for effect in effects]
+    below = [effect.value.high < 1 for effect in effects]
+    words = "; ".join(_said(effect) for effect in effects)
+    return _verdict(all(above), any(below), words) if is_most else _verdict(all(below), any(above), words)
 
 
 def most(trials: Sequence[Measured], figure: str, factor: str, value: Any) -> Judgement:
@@ -167,18 +219,20 @@ def falls_within(
 ) -> Judgement:
     """The figure (a quotient of late to early) is below `most` in every trial that is meant."""
     meant = [trial for trial in trials if trial.matches(only or {}) and trial.samples(figure)]
-    if not meant:
+    if not meant or min(len(trial.samples(figure)) for trial in meant) < 2:
         return _missing(figure)
     found = [estimate(trial.samples(figure)) for trial in meant]
     shown = ", ".join(f"{trial.name or 'trial'}: {_short(each)}" for trial, each in zip(meant, found, strict=True))
-    return _verdict(all(each.value < most for each in found), f"{figure} {shown}")
+    return _verdict(
+        all(each.high < most for each in found), any(each.low >= most for each in found), f"{figure} {shown}"
+    )
 
 
 FUNCTIONS: dict[str, Callable[..., Judgement]] = {
     function.__name__: function
     for function in (
-        more, less, not_more, same, cheaper, rises, below_linear, above_linear, near_linear, overhead, most, least,
-        falls_within,
+        more, less, not_more, same, cheaper, rises, flattens_earlier, below_linear, above_linear, near_linear,
+        overhead, most, least, falls_within,
     )
 }  # fmt: skip
 
@@ -199,22 +253,33 @@ def _series(
 
 
 def _speedups(trials: Sequence[Measured], figure: str, only: Mapping[str, Any] | None) -> list[Speedup]:
-    """Of the best trial of each number of tasks, against the baseline; without one, against the fewest tasks."""
-    base = [trial for trial in trials if trial.is_baseline and trial.samples(figure) and _same_data(trial, only)]
-    rest = [trial for trial in trials if not trial.is_baseline]
-    points = [Point(tasks, tuple(samples), f"{tasks} tasks") for tasks, samples in _series(rest, figure, "tasks", only)]
-    if base:
-        baseline = Point(base[0].tasks, tuple(base[0].samples(figure)), base[0].name or "baseline")
-    elif points:
-        baseline, *points = points
-    else:
-        return []
-    more_tasks = [point for point in points if point.tasks > baseline.tasks]
-    return speedup(more_tasks, baseline, "weak")
+    """Of the best trial of each number of tasks, against the baseline with its settings; in a sweep without baselines,
+    against the fewest tasks."""
+    bases = [trial for trial in trials if trial.is_baseline and trial.samples(figure)]
+    best: dict[int, Measured] = {}
+    for trial in trials:
+        if trial.is_baseline or not trial.samples(figure) or not trial.matches(only or {}):
+            continue
+        if trial.tasks not in best or _middle(trial, figure) > _middle(best[trial.tasks], figure):
+            best[trial.tasks] = trial
+    found = []
+    for tasks in sorted(best):
+        trial = best[tasks]
+        own = [base for base in bases if is_baseline_of(base, trial)] if bases else [best[min(best)]]
+        if own and tasks > own[0].tasks:
+            name = own[0].name or f"{own[0].tasks} tasks"
+            baseline = Point(own[0].tasks, tuple(own[0].samples(figure)), name)
+            found += speedup([Point(tasks, tuple(trial.samples(figure)), f"{tasks} tasks")], baseline, _kind(trial))
+    return found
 
 
-def _same_data(trial: Measured, only: Mapping[str, Any] | None) -> bool:
-    return "data" not in (only or {}) or trial.data == (only or {})["data"]
+def _middle(trial: Measured, figure: str) -> float:
+    return estimate(trial.samples(figure)).value
+
+
+def _kind(trial: Measured) -> Literal["strong", "weak"]:
+    """A batch that all tasks share is the same work for any number of them."""
+    return "strong" if any(run.get("global_batch_size") for run in trial.figures) else "weak"
 
 
 def _speedup_words(found: Sequence[Speedup]) -> str:
@@ -223,16 +288,18 @@ def _speedup_words(found: Sequence[Speedup]) -> str:
         f"{one.efficiency.low:.2f} to {one.efficiency.high:.2f})"
         for one in found
     )
-    return f"speed-up against {found[0].baseline}: {each}"
+    return f"speed-up against {', '.join(dict.fromkeys(one.baseline for one in found))}: {each}"
+
+
+def _settings(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{path.split('.')[-1]} {value}" for path, value in settings.items())
 
 
 def _said(effect: Effect) -> str:
-    def of(settings: Mapping[str, Any]) -> str:
-        return ", ".join(f"{path.split('.')[-1]} {value}" for path, value in settings.items())
-
     pairs = f", {len(effect.pairs)} pairs of trials" if len(effect.pairs) > 1 else ""
     mixed = "; the pairs contradict each other" if effect.is_mixed else ""
-    return f"{effect.figure} with {of(effect.when)} against {of(effect.than)}: {in_words(effect.value)}{pairs}{mixed}"
+    sides = f"{_settings(effect.when)} against {_settings(effect.than)}"
+    return f"{effect.figure} with {sides}: {in_words(effect.value)}{pairs}{mixed}"
 
 
 def _short(value: Estimate) -> str:

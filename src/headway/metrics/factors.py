@@ -77,20 +77,26 @@ def effect_of(
     trials: Sequence[Measured], figure: str, when: Mapping[str, Any], than: Mapping[str, Any]
 ) -> Effect | None:
     """None where no two trials differ in just this, or the figure is not there."""
-    pairs, groups = [], []
-    for one in trials:
-        if not one.matches(when) or not (over := _positive(one, figure)):
-            continue
-        for other in trials:
-            if other.matches(than) and _is_alike(one, other, when, than) and (under := _positive(other, figure)):
-                pairs.append(Pair(one, other, ratio(over, under)))
-                groups += [checked(over), checked(under)]
-    if not pairs:
+    places = [
+        (here, there)
+        for here, one in enumerate(trials)
+        if one.matches(when) and _positive(one, figure)
+        for there, other in enumerate(trials)
+        if other.matches(than) and _is_alike(one, other, when, than) and _positive(other, figure)
+    ]
+    if not places:
         return None
+    pairs = [
+        Pair(trials[here], trials[there], ratio(_positive(trials[here], figure), _positive(trials[there], figure)))
+        for here, there in places
+    ]
+    # A trial may be in several pairs (a baseline is): it is drawn once, and is the same in all of them.
+    members = sorted({place for pair in places for place in pair})
+    groups = [checked(_positive(trials[place], figure)) for place in members]
 
     def mean_of(drawn: list[Any]) -> Any:
-        logs = [np.log(medians(each)) for each in drawn]
-        return np.exp(np.mean([over - under for over, under in zip(logs[::2], logs[1::2], strict=True)], axis=0))
+        logs = {place: np.log(medians(each)) for place, each in zip(members, drawn, strict=True)}
+        return np.exp(np.mean([logs[here] - logs[there] for here, there in places], axis=0))
 
     low, high = bootstrap(groups, mean_of)
     value = math.exp(sum(math.log(pair.effect.value) for pair in pairs) / len(pairs))
@@ -123,6 +129,11 @@ def _positive(trial: Measured, figure: str) -> list[float]:
     return found if all(value > 0 for value in found) else []
 
 
+def is_baseline_of(baseline: Measured, trial: Measured) -> bool:
+    """Whether a trial's speed-up is against this one: what it does not leave open is as in the trial."""
+    return _is_alike(trial, baseline, {}, {})
+
+
 def _is_alike(one: Measured, other: Measured, when: Mapping[str, Any], than: Mapping[str, Any]) -> bool:
     """All else equal."""
     compared = {*when, *than}
@@ -132,7 +143,7 @@ def _is_alike(one: Measured, other: Measured, when: Mapping[str, Any], than: Map
     if one.is_baseline != other.is_baseline:
         free |= set(NOT_OF_BASELINES)
     left, right = ({key: value for key, value in each.settings.items() if key not in free} for each in (one, other))
-    if "data" not in compared and one.data != other.data and one.is_baseline == other.is_baseline:
+    if "data" not in compared and one.data != other.data:
         return False
     if one.is_baseline != other.is_baseline:  # it leaves open what it does not name
         return all(right[key] == value for key, value in left.items() if key in right)
