@@ -57,6 +57,14 @@ def test_a_run_is_paid_from_acquire_to_release(paid: RunFolder) -> None:
     assert not found.is_extrapolated
 
 
+def test_what_is_fetched_before_nodes_are_asked_for_is_not_paid(paid: RunFolder) -> None:
+    tell(paid, LAUNCHER, t=93.0, kind="acquiring", launch=0, count=2)
+    finished(paid, 90.0, 120.0)
+    found = cost(Run(paid), {"worker": 3600.0, "ps0": 360.0})
+    assert found.seconds == pytest.approx({"provisioning": 2.0, "data": 0.0, "training": 10.0, "idle": 15.0})
+    assert found.to_accuracy["0.9"] == pytest.approx(1.1 * 12)
+
+
 def test_an_extrapolated_total_is_marked(paid: RunFolder) -> None:
     found = cost(Run(paid), {"all": 3600.0}, steps=2000)
     assert found.is_extrapolated

@@ -46,6 +46,7 @@ class Nodes:
     # --- getting and losing them -------------------------------------------------------------------------------------
     async def acquire(self) -> None:
         """Every planned node, with its agent, and a port for every task that listens."""
+        self._note("acquiring", {"count": len(self.plan.nodes)})
         for node in await self._site.acquire(self.plan, self._folder, self._note):
             self.nodes.append(node)
             if missing := missing_cores(self._job, node.facts["cores"]):

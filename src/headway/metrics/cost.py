@@ -94,6 +94,7 @@ def cost(run: Run, prices: Mapping[str, float], steps: int | None = None, buy: f
             raise HeadwayError(f"run {run.name} made no step: nothing to extrapolate from")
         seconds["training"] *= steps / made
     until_first_step = (figures["time_to_train"] or 0.0) - (figures["training_seconds"] or 0.0)
+    until_first_step -= sum(begin - launch["started"] for begin, launch in _acquired(run.facts["launches"], events))
     reached = {
         target: until_first_step + each["seconds"] / figures["dilation"]
         for target, each in figures["time_to_accuracy"].items()
@@ -110,7 +111,7 @@ def priced_phases(
     reached: Mapping[str, float] | None = None,
     buy: float | None = None,
 ) -> Cost:
-    """The arithmetic. `priced`: (node, dollars an hour, why); `reached`: accuracy -> seconds from the command on."""
+    """The arithmetic. `priced`: (node, dollars an hour, why); `reached`: accuracy -> seconds of nodes until then."""
     per_h = sum(price for _, price, _ in priced)
     hours = sum(seconds.values()) / 3600
     dollars = {phase: per_h * seconds[phase] / 3600 for phase in PHASES}
@@ -128,18 +129,30 @@ def phases(
     """Seconds of each phase, all launches together. Where seconds here stand for others (dilation), training is that
     on the machines meant; the rest took what it took."""
     provisioning = whole = 0.0
-    for number, launch in enumerate(launches):
+    for number, (begin, launch) in enumerate(_acquired(launches, events)):
         ended = launch.get("ended")
         times = [event["t"] for event in events if event["launch"] == number]
-        ended = ended if ended is not None else max(times, default=launch["started"])  # it was killed
-        whole += ended - launch["started"]
+        ended = ended if ended is not None else max(times, default=begin)  # it was killed
+        whole += ended - begin
         ready = [event["t"] for event in events if event["launch"] == number and event["kind"] == "node_ready"]
         # A node that was lost and made again is not waited for by the others.
         up = sorted(ready)[: len(set(node_names(events)))]
-        provisioning += max(up[-1] - launch["started"], 0.0) if up else 0.0
+        provisioning += max(up[-1] - begin, 0.0) if up else 0.0
     idle = max(whole - provisioning - training, 0.0)
     # No site stages data yet: nodes read that of this machine. What loading takes is in the start of their tasks.
     return {"provisioning": provisioning, "data": 0.0, "training": training / dilation, "idle": idle}
+
+
+def _acquired(
+    launches: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]
+) -> list[tuple[float, Mapping[str, Any]]]:
+    """Of each launch, since when its nodes are paid: what is fetched before, on this machine, costs nothing on them.
+    Records from before this was told: since the command."""
+    began: dict[int, float] = {}
+    for event in events:
+        if event["kind"] == "acquiring":
+            began[event["launch"]] = min(event["t"], began.get(event["launch"], event["t"]))
+    return [(began.get(number, launch["started"]), launch) for number, launch in enumerate(launches)]
 
 
 def node_names(events: Sequence[Mapping[str, Any]]) -> list[str]:
