@@ -21,6 +21,9 @@ class Result:
     broke: str | None = None
     load: float = 0.0
     seconds: float = 0.0
+    date: str = ""
+    commit: str = ""
+    """When it was run, and of what."""
 
 
 def rules_of(seen: Result) -> list[str]:
@@ -105,17 +108,14 @@ def _matrix(known: Mapping[str, Result], machine: Mapping[str, Any]) -> list[str
     right = [cell for cell in conditions if hit(cell, known[cell.name])]
     kept = [cell for cell in conditions if cell.kept_out]
     kept_right = [cell for cell in kept if cell in right]
-    quiet = [
-        cell
-        for cell in healthy
-        if not any(one["trouble"] and one["rule"] != "noisy_machine" for one in known[cell.name].found)
-    ]
-    noisy = [
-        cell for cell in done if "noisy_machine" in rules_of(known[cell.name]) and cell.condition != "noisy_machine"
-    ]
+    quiet = [cell for cell in healthy if not any(one["trouble"] for one in known[cell.name].found)]
     loads = sorted(known[cell.name].load for cell in done if cell.job)
-    where = f"Run on {machine.get('date')} on {machine.get('cores')} cores of {machine.get('cpu')}, Python "
-    where += f"{machine.get('python')}, commit {machine.get('commit')}."
+    dates, commits = (
+        ", ".join(sorted({text for cell in done if (text := getattr(known[cell.name], what))}))
+        for what in ("date", "commit")
+    )
+    where = f"Run on {dates} on {machine.get('cores')} cores of {machine.get('cpu')}, Python {machine.get('python')}, "
+    where += f"at {commits}."
     lines = [
         "## The matrix",
         "",
@@ -127,11 +127,7 @@ def _matrix(known: Mapping[str, Result], machine: Mapping[str, Any]) -> list[str
         "",
         f"- {len(right)} of {len(conditions)} provoked conditions were found; of those whose last variant was kept out "
         f"when limits were set, {len(kept_right)} of {len(kept)}.",
-        f"- {len(quiet)} of {len(healthy)} healthy runs have no finding of trouble about themselves.",
-        f"- {len(noisy)} cells ran while other work took a good part of the machine, which `noisy_machine` says in "
-        "each of them; findings about speed are then `possible` by rule."
-        if noisy
-        else "- The machine had no other work in any cell.",
+        f"- {len(quiet)} of {len(healthy)} healthy runs have no finding of trouble.",
         "",
         "Jobs of cells were changed until they are what they say (a link that is full, a run that is healthy); limits "
         "of rules were changed only by what the first two variants showed. A cell that was not run yet has the sign "

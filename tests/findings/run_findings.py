@@ -40,7 +40,7 @@ from findings_page import Result, page, problems_of, rules_of  # noqa: E402
 
 from headway.findings import Finding, findings  # noqa: E402
 from headway.findings.apply import of_trials  # noqa: E402
-from headway.findings.sweeps import SweepFacts, TrialFacts  # noqa: E402
+from headway.findings.sweeps import SweepFacts, TrialFacts, trial_facts  # noqa: E402
 from headway.launch.prepare import environment  # noqa: E402
 from headway.record.folder import RunFolder, default_root  # noqa: E402
 from headway.record.run import Run  # noqa: E402
@@ -142,35 +142,13 @@ def run_cell(cell: Cell, root: Path) -> tuple[Run | None, str | None]:
     return Run(folders[0]), None
 
 
-def trial_of(name: str, run: Run) -> dict[str, Any]:
-    """What a sweep would know of this run."""
-    figures = result(run)
-    nodes = [
-        node["asked"]["cpus"]
-        for node in figures["nodes"]
-        if node.get("asked", {}).get("cpus") and any(not task.startswith("ps/") for task in node["tasks"])
-    ]
-    return dataclasses.asdict(
-        TrialFacts(
-            name=name,
-            strategy=figures["strategy"],
-            tasks=figures["num_training_tasks"],
-            num_ps=figures["num_ps"],
-            model=figures["model"],
-            batch_size=figures["batch_size"],
-            samples=(figures["examples_per_s"],) if figures["examples_per_s"] else (),
-            node_cpus=min(nodes) if nodes else None,
-        )
-    )
-
-
 def of_sweep(cell: Cell, known: dict[str, Result]) -> list[Finding] | None:
     """The sweep that these runs would make; None: they are not all known."""
     if any(name not in known or not known[name].trial for name in cell.trials):
         return None
     trials = []
     for number, name in enumerate(cell.trials):
-        fields = {**(known[name].trial or {}), "is_baseline": cell.condition == "baseline" and number == 0}
+        fields = {**(known[name].trial or {}), "is_baseline": cell.settings != "cluster.ps" and number == 0}
         fields["samples"] = tuple(fields["samples"])
         if cell.settings:
             fields["settings"] = {cell.settings: fields["num_ps" if cell.settings == "cluster.ps" else "tasks"]}
@@ -184,6 +162,7 @@ class Matrix:
         self.runs = runs
         self.known: dict[str, Result] = {}
         self.machine: dict[str, Any] = {}
+        self.made = {key: value for key, value in _machine().items() if key in ("date", "commit")}
         if RESULTS.exists():
             for line in RESULTS.read_text(encoding="utf-8").splitlines():
                 self._take(json.loads(line))
@@ -226,8 +205,10 @@ class Matrix:
 
     def ask(self, cell: Cell, run: Run | None, broke: str | None, load: float, seconds: float) -> None:
         found = [dataclasses.asdict(one) for one in findings(run)] if run is not None else []
-        trial = trial_of(cell.name, run) if run is not None and not cell.fails else None
-        seen = Result(found, trial, broke, round(load, 2), round(seconds, 1))
+        trial = None
+        if run is not None and not cell.fails:
+            trial = dataclasses.asdict(trial_facts(cell.name, [result(run)]))  # what a sweep would know of it
+        seen = Result(found, trial, broke, round(load, 2), round(seconds, 1), **self.made)
         self.add(cell, seen)
         bad = problems_of(cell, seen)
         said = ", ".join(f"{'!' if one['trouble'] else ''}{one['rule']}({one['certainty'][0]})" for one in found)
@@ -238,7 +219,7 @@ class Matrix:
     def ask_sweeps(self, cells: list[Cell]) -> None:
         for cell in cells:
             if cell.trials and (found := of_sweep(cell, self.known)) is not None:
-                seen = Result([dataclasses.asdict(one) for one in found])
+                seen = Result([dataclasses.asdict(one) for one in found], **self.made)
                 self.add(cell, seen)
                 print(f"{cell.name}: {problems_of(cell, seen) or 'ok'} {rules_of(seen)}", flush=True)
 
@@ -248,6 +229,7 @@ class Matrix:
             before = self.known.get(cell.name)
             if folders and before:
                 print(cell.name, end=" ")
+                self.made = {"date": before.date, "commit": before.commit}
                 self.ask(cell, Run(folders[0]), before.broke, before.load, before.seconds)
         self.ask_sweeps(cells)
 
@@ -271,7 +253,7 @@ def rounds(cells: list[Cell]) -> list[Cell]:
     that is broken off has seen every condition."""
 
     def number(cell: Cell) -> int:
-        return int(cell.variant) // 4 if cell.variant.isdigit() else "acb".index(cell.variant[0])
+        return int(cell.variant) // 4 if cell.variant.isdigit() else "acbs".index(cell.variant[0])
 
     return sorted((cell for cell in cells if cell.job), key=number)
 

@@ -96,6 +96,7 @@ def show(run: RunName, root: Root = None, output: Output = Format.text) -> None:
                 "choices": found.choices,
                 "environment": found.environment,
                 "evaluations": evaluations,
+                "contradictions": [wrong.text for wrong in of_run(figures)],
             }
         )
         return

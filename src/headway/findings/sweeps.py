@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +67,12 @@ def read_sweep(sweep: SweepFolder) -> SweepFacts:
 
 def _trial(trial: Trial) -> TrialFacts:
     figures = [run.figures for run in trial.runs if run.counts and run.figures]
+    facts = trial_facts(trial.name, figures)
+    return replace(facts, settings=trial.settings, tasks=trial.tasks, is_baseline=trial.is_baseline, data=trial.data)
+
+
+def trial_facts(name: str, figures: Sequence[Mapping[str, Any]]) -> TrialFacts:
+    """`figures`: the summary of each run that counts."""
     one = figures[0] if figures else {}
     accuracies = [each["accuracy"] for each in figures if each.get("accuracy") is not None]
     stale = [each["staleness"]["mean"] for each in figures if each.get("staleness")]
@@ -77,13 +83,10 @@ def _trial(trial: Trial) -> TrialFacts:
         if (node.get("asked") or {}).get("cpus") and any(not task.startswith("ps/") for task in node.get("tasks", ()))
     ]
     return TrialFacts(
-        name=trial.name,
-        settings=trial.settings,
+        name=name,
         strategy=one.get("strategy", "single"),
-        tasks=trial.tasks,
+        tasks=one.get("num_training_tasks", 1),
         num_ps=one.get("num_ps", 0),
-        is_baseline=trial.is_baseline,
-        data=trial.data,
         model=one.get("model"),
         dataset=one.get("dataset"),
         batch_size=one.get("batch_size"),

@@ -41,8 +41,9 @@ RULE = Rule(
     title="A machine is larger than its role needs",
     means="A server or chief that is mostly idle costs as much as a busy one (E1 spent two of its steps of tuning on "
     "this).",
-    threshold=f"In 95 % of the time a role's nodes use {percent(USED)} of their CPUs or less: half a machine would do, "
-    "and most clouds' next smaller machine is half as large. This is good to know, and no trouble.",
+    threshold=f"In 95 % of the time a role's nodes use {percent(USED)} of their CPUs or less (and never all "
+    f"that they may use for {percent(SHORT)} of the time): half a machine would do, and most clouds' next smaller "
+    "machine is half as large. This is good to know, and no trouble.",
     advice="Take a smaller machine for this role (site.nodes), or put another task beside it (layout).",
     needs="Nodes whose CPUs are known (site.nodes).",
     look=look,

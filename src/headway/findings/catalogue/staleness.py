@@ -71,7 +71,8 @@ def look_at_sweep(sweep: SweepFacts) -> Iterator[Finding]:
 
 
 def _is_fresh(other: TrialFacts, trial: TrialFacts) -> bool:
-    alike = (other.model, other.dataset, other.steps) == (trial.model, trial.dataset, trial.steps)
+    what = ("model", "dataset", "data", "batch_size", "steps")
+    alike = all(getattr(other, name) == getattr(trial, name) for name in what)
     return alike and other.strategy != "ps-async" and other.accuracy is not None
 
 

@@ -165,7 +165,7 @@ RULE = Rule(
     f"or more, {SURELY:g} times what the scatter lets one expect, and stays so; not in the first or last "
     f"{percent(EDGE)} of the run. Times in which the chief evaluates or saves are left out.",
     advice="Look at what moved with it. Where nothing did, the cause is outside of the nodes that were watched.",
-    needs=f"15 s and {PARTS * LEAST_STEPS:.0f} steps.",
+    needs=f"15 s and {PARTS * LEAST_STEPS:.0f} steps whose examples are known.",
     look=look,
     seconds=15.0,
     steps=48,

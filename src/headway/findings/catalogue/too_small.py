@@ -9,7 +9,7 @@ import numpy as np
 from headway.findings.base import Evidence, Finding, Rule
 from headway.findings.facts import Facts, weighted_mean
 from headway.findings.sweeps import SweepFacts
-from headway.findings.words import quantity
+from headway.findings.words import percent, quantity
 from headway.units import format_seconds
 
 LEAST = 0.010  # CPU seconds of a task for one step, exchange included: that alone takes 2 to 5 ms of it
@@ -47,7 +47,8 @@ def look_at_sweep(sweep: SweepFacts) -> Iterator[Finding]:
         others = [
             trial
             for trial in sweep.trials
-            if trial.strategy != "single" and trial.samples and (trial.model, trial.data) == (alone.model, alone.data)
+            if trial.strategy != "single" and trial.samples
+            if (trial.model, trial.data, trial.batch_size) == (alone.model, alone.data, alone.batch_size)
         ]
         if not others:
             continue
@@ -70,8 +71,8 @@ RULE = Rule(
     means="A step must compute for much longer than exchanging variables takes, else every distributed mode is slower "
     "than one process (softmax regression is, on every network).",
     threshold=f"A training task's own step takes less than {format_seconds(LEAST)} of CPU time, the exchange included, "
-    "which alone takes 2 to 5 ms of it. In a sweep: the single machine is faster than every distributed trial, "
-    f"and {SLOWER_HERE:g} times as fast where all tasks share one machine.",
+    f"which alone takes 2 to 5 ms of it. In a sweep: the single machine is {percent(SLOWER - 1)} faster than every "
+    f"distributed trial of its batch size, and {SLOWER_HERE:g} times as fast where all tasks share one machine.",
     advice="Train on one machine (strategy: single), or make steps longer: a larger batch, a larger model.",
     needs="A distributed strategy of the engine with two or more training tasks, and samples of their CPU time.",
     look=look,
