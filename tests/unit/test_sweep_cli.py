@@ -58,6 +58,21 @@ def test_a_dry_run_of_a_search_says_what_it_chooses_from(tmp_path: Path) -> None
     assert "the best cluster.ps of 1, 2 on synthetic data, then the best on real data" in shown
 
 
+def test_a_dry_run_of_what_goes_on_shows_what_is_open_and_starts_nothing(measured: SweepFolder, tmp_path: Path) -> None:
+    before = measured.trials_file.read_text()
+    shown = says(tmp_path, "bench", "--resume", "last", "--dry-run")
+    assert "2 trials are open, 5 runs of them" in shown
+    assert "2 runs without a mark are missing" in shown
+    found = json.loads(says(tmp_path, "bench", "--resume", "last", "--dry-run", "-o", "json"))
+    assert [(each["trial"], each["made"], each["open"]) for each in found["trials"]] == [
+        ("batch-size-10", 2, 2),
+        ("batch-size-20", 1, 3),
+    ]
+    assert measured.trials_file.read_text() == before
+    with pytest.raises(SiteError, match="share this machine's cores"):
+        says(tmp_path, "bench", "--resume", "last", "--parallel", "2", "--dry-run")
+
+
 def test_a_sweep_is_shown_with_interval_doubts_and_failures(measured: SweepFolder, tmp_path: Path) -> None:
     shown = says(tmp_path, "sweeps", "show", "last")
     line = next(line for line in shown.splitlines() if line.startswith("batch_size 10"))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from headway.bench import judge
+from headway.bench.facts import commit_in_words
 from headway.bench.folder import SweepFolder, Trial
 from headway.bench.plan import Group, Plan, Planned, make_plan
 from headway.bench.schedule import (
@@ -37,7 +38,6 @@ from headway.metrics.estimate import Estimate
 from headway.record.files import EventWriter
 from headway.record.folder import RunFolder
 from headway.record.run import Run
-from headway.record.seal import result
 from headway.spec.cluster import Task
 from headway.spec.load import parse_job
 from headway.spec.sweep import LoadedSweep
@@ -88,9 +88,15 @@ def plan_of(folder: SweepFolder) -> Plan:
     return Plan(tuple(Planned(**entry) for entry in folder.facts["plan"]), tuple(groups))
 
 
-def check_parallel(loaded: LoadedSweep, parallel: int) -> None:
-    """Trials at the same time need nodes of their own."""
-    kind = parse_job(loaded.job).site.kind
+def open_searches(folder: SweepFolder) -> list[Group]:
+    """Those that have not chosen yet."""
+    chosen = {event["group"] for event in folder.choices}
+    return [group for group in plan_of(folder).groups if group.key not in chosen]
+
+
+def check_parallel(job: dict[str, Any], parallel: int) -> None:
+    """Trials at the same time need nodes of their own. `job`: the sweep's, as settings."""
+    kind = parse_job(job).site.kind
     if parallel > 1 and kind in ("local", "emulated"):
         raise SiteError(
             f"--parallel {parallel}: trials on site {kind} share this machine's cores, and would measure each other. "
@@ -110,6 +116,14 @@ def check_same_machine(folder: SweepFolder) -> None:
                 f"{folder.name} was begun with {name}: {before}, and here it is {here}: its runs could not be put side "
                 "by side. Begin a new sweep, and put both side by side with `headway compare`"
             )
+
+
+def other_commit(folder: SweepFolder) -> str | None:
+    """In words, where the sweep goes on with another commit than it was begun at."""
+    then, now = commit_in_words(folder.environment), commit_in_words(environment())
+    if then == now:
+        return None
+    return f"begun at commit {then}, and goes on at {now}: its runs are of both"
 
 
 def conduct(folder: SweepFolder, show: Show, budget: float | None = None) -> Literal["finished", "interrupted"]:
@@ -286,7 +300,7 @@ class _Conductor:
             raise Interrupted
         if state == "finished":
             try:
-                event |= self._judged(RunFolder(self.folder.runs / name))
+                event |= judge.judged(Run(RunFolder(self.folder.runs / name)), self.measure.figure, self.machine)
             except Exception as error:  # a record that cannot be read
                 event |= {"state": "failed", "reason": f"{type(error).__name__}: {error}"}
             state = event.pop("state", state)
@@ -298,21 +312,6 @@ class _Conductor:
         progress = [progress_of(each) for each in self.folder.trials() if each.state != "left_out"]
         found = of_values(progress_of(now).values, self.measure)
         self.show.ended(now, written, found, self._left(progress))
-
-    def _judged(self, folder: RunFolder) -> dict[str, Any]:
-        """What the run came to, and whether it can be believed."""
-        run = Run(folder)
-        figures = result(run)
-        value = figures.get(self.measure.figure)
-        measured = judge.window(run)
-        if measured is None or not isinstance(value, (int, float)):
-            return {"state": "failed", "reason": f"it gave no {self.measure.figure}: nothing was measured"}
-        time.sleep(max(0.0, min(judge.EVERY, measured[1] + judge.EVERY - time.time())))  # for a look behind its end
-        load = self.machine.between(*measured)
-        seen = judge.evidence(run, figures, load)
-        why = judge.marks(seen)
-        machine = {**asdict(load), "ours": seen.ours} if load else None
-        return {"value": float(value), "marks": list(why), "why": why, "load": machine}
 
 
 class _Quiet:

@@ -204,11 +204,11 @@ class SweepFolder:
         return EventWriter(self.trials_file)
 
     # --- what came out ---------------------------------------------------------------------------------------
-    def trials(self) -> list[Trial]:
-        """Every trial of the plan and of the search, in the plan's order."""
-        return read_trials(
-            self.facts["plan"], self.events(), self._run_folder, self.spec.measure.repeats, self.is_held()
-        )
+    def trials(self, goes_on: bool = False) -> list[Trial]:
+        """Every trial of the plan and of the search, in the plan's order. `goes_on`: as they are when the sweep is gone
+        on with, and what an earlier session had no time for is open again."""
+        events = [*self.events(), *([{"kind": "begun"}] if goes_on else [])]
+        return read_trials(self.facts["plan"], events, self._run_folder, self.spec.measure.repeats, self.is_held())
 
     def trial(self, key: str) -> Trial:
         return next(trial for trial in self.trials() if trial.key == key)

@@ -1,4 +1,4 @@
-"""Can a run be believed? Pure but for `evidence`, which reads the run, and `Machine`, which reads /proc.
+"""Can a run be believed? Pure but for `judged` and `evidence`, which read the run, and `Machine`, which reads /proc.
 
 A run is marked, with what was seen, where
 - loaded: others used this machine's CPUs while it was measured, or a hypervisor gave them away (steal);
@@ -16,7 +16,7 @@ import resource
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ import numpy as np
 from headway.record.files import read_events
 from headway.record.folder import LAUNCHER
 from headway.record.run import Run
+from headway.record.seal import result
 
 # Of this machine's cores, used by others. On two quiet cores 47 runs saw -0.14 to 0.04 of them (a run's own use is
 # sampled), beside other work 22 saw 0.07 to 0.6.
@@ -137,6 +138,22 @@ def rank_sum(first: np.ndarray[Any, Any], last: np.ndarray[Any, Any]) -> float:
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
+def judged(run: Run, figure: str, machine: Machine) -> dict[str, Any]:
+    """What the run came to, and whether it can be believed: fields of its event `ended` (docs/sweeps.md)."""
+    figures = result(run)
+    value, measured = figures.get(figure), window(run)
+    if measured is None or not isinstance(value, (int, float)):
+        return {"state": "failed", "reason": f"it gave no {figure}: nothing was measured"}
+    if not math.isfinite(value):  # such a number has no interval, and none beside others
+        return {"state": "failed", "reason": f"its {figure} is {value}: no number. Has the training diverged?"}
+    time.sleep(max(0.0, min(EVERY, measured[1] + EVERY - time.time())))  # for a look behind its end
+    load = machine.between(*measured)
+    seen = evidence(run, figures, load)
+    why = marks(seen)
+    used = {**asdict(load), "ours": seen.ours} if load else None
+    return {"value": float(value), "marks": list(why), "why": why, "load": used}
+
+
 def window(run: Run) -> tuple[float, float] | None:
     """From when every task has left its warm-up to the last step; None where nothing was measured."""
     steps = run.table("steps")

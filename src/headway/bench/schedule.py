@@ -8,6 +8,7 @@ every round: what changes slowly (heat, other users, the time of day) then falls
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -47,7 +48,7 @@ def progress_of(trial: Trial) -> Progress:
     return Progress(
         trial.key,
         tuple(run.marks for run in finished),
-        tuple(run.value for run in finished if run.counts and run.value is not None),
+        tuple(run.value for run in finished if run.counts and run.value is not None and math.isfinite(run.value)),
         len(trial.runs) - len(finished),
         tuple(run.seconds for run in trial.runs if run.seconds),
     )

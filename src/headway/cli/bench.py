@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli.output import is_terminal, number, print_json, print_table
-from headway.cli.sweeps import TableFormat, TableOutput, choice_text, interval_text, show_sweep, unit
+from headway.cli.sweeps import TableFormat, TableOutput, choice_text, interval_text, print_csv, show_sweep, unit
 from headway.cli.training import Root, root_of
 from headway.errors import INTERRUPTED_EXIT_CODE, RunFailed, SpecError
 
@@ -52,7 +52,7 @@ def bench(
     Trials run in shuffled order and take turns; each is repeated until its interval is narrow enough. Ctrl-C stops in
     order; `headway bench --resume last` goes on. More: docs/sweeps.md
     """
-    from headway.bench.conduct import check_parallel, check_same_machine, conduct, fits, prepare
+    from headway.bench.conduct import check_parallel, check_same_machine, conduct, fits, other_commit, prepare
     from headway.bench.folder import SweepFolder
     from headway.bench.plan import make_plan
     from headway.launch.prepare import num_cores
@@ -65,17 +65,23 @@ def bench(
         if sweep is not None or full:
             raise SpecError("--resume goes on with a sweep as it was asked: give no file, no override and no --full")
         folder = SweepFolder.find(root_of(runs), resume)
+        check_parallel(folder.facts["job"], parallel)
         check_same_machine(folder)
+        if dry_run:
+            show_open(folder, output)
+            return
     else:
         if sweep is None:
             raise SpecError("which sweep? For example: headway bench examples/demo-sweep.yaml")
         loaded = load_sweep(sweep, overrides or [], full)
-        check_parallel(loaded, parallel)
+        check_parallel(loaded.job, parallel)
         if dry_run:
             show_plan(loaded, make_plan(loaded, num_cores()), output)
             return
         folder = prepare(loaded, root_of(runs))
     show.begin(folder)
+    if resume is not None and (text := other_commit(folder)):
+        show.line(text)
     if seconds is not None:
         fitting = fits(folder, seconds)
         if fitting.runs < fitting.wanted:
@@ -143,6 +149,37 @@ def show_plan(loaded: LoadedSweep, plan: Plan, output: TableFormat) -> None:
         values = ", ".join(str(each.value) for each in group.candidates)
         then = ", then the best on real data" if group.finals else ""
         print(f"search {group.key}: the best {group.path} of {values} on synthetic data{then}")
+
+
+def show_open(folder: SweepFolder, output: TableFormat) -> None:
+    """What --resume with --dry-run prints: the trials that are open, and how many runs each probably gets."""
+    from headway.bench.conduct import open_searches
+    from headway.bench.schedule import need, progress_of
+
+    measure, found = folder.spec.measure, []
+    for trial in folder.trials(goes_on=True):
+        lacking = need(progress_of(trial), measure)
+        if trial.state != "left_out" and lacking.runs:
+            found.append(
+                {"trial": trial.key, "name": trial.name, "made": len(trial.runs), "open": lacking.runs}
+                | {"because": lacking.reason}
+            )
+    searches = open_searches(folder)
+    if output is TableFormat.json:
+        print_json({"sweep": folder.name, "trials": found, "searches": [group.key for group in searches]})
+    elif output is TableFormat.csv:
+        print_csv(found)
+    else:
+        print(f"{folder.name}: {len(found)} trials are open, {sum(entry['open'] for entry in found)} runs of them")
+        if found:
+            columns = ["name", "made", "open", "because"]
+            print_table(
+                ["trial", "runs made", "open", "because"],
+                [[entry[name] for name in columns] for entry in found],
+                right=["runs made", "open"],
+            )
+        for group in searches:
+            print(f"search {group.key}: the best {group.path} is not known yet")
 
 
 class Show:
