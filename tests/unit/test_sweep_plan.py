@@ -149,6 +149,32 @@ def test_a_search_is_on_synthetic_data_and_its_best_on_real_data(tmp_path: Path)
     assert found.grid == 2 + 2 * 4
 
 
+def test_a_baseline_can_be_the_best_of_a_search(tmp_path: Path) -> None:
+    """It is one trial, of the plan, and a candidate like the others."""
+    found = plan(tmp_path, vary={"cluster.ps": {"best_of": [1, 2, 3]}}, baseline={"cluster.ps": 1})
+    (group,) = found.groups
+    assert keys(found) == ["ps-1-synthetic", "ps-1-real"]
+    assert [(each.key, each.value) for each in group.candidates] == [
+        ("ps-1-synthetic", 1),
+        ("ps-2-synthetic", 2),
+        ("ps-3-synthetic", 3),
+    ]
+    assert [(each.key, each.value, each.is_baseline) for each in group.finals] == [
+        ("ps-1-real", 1, True),
+        ("ps-2-real", 2, False),
+        ("ps-3-real", 3, False),
+    ]
+
+
+def test_a_search_among_values_that_make_no_difference_is_none(tmp_path: Path) -> None:
+    found = plan(
+        tmp_path,
+        vary={"strategy": ["single", "ps-async"], "cluster.ps": {"best_of": [1, 2]}},
+        baseline={"strategy": "single"},
+    )
+    assert [group.settings for group in found.groups] == [{"strategy": "ps-async"}]
+
+
 def test_a_search_with_made_up_data_needs_no_second_run(tmp_path: Path) -> None:
     found = plan(tmp_path, set={"workload.dataset": "synthetic"}, vary={"cluster.ps": {"best_of": [1, 2]}})
     assert found.groups[0].finals == ()

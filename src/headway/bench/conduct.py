@@ -275,7 +275,7 @@ class _Conductor:
         )
         self.show.chosen(event)
         final = next((each for each in group.finals if each.value == best.value), None)
-        if final is not None:
+        if final is not None and all(trial.key != final.key for trial in self.folder.trials()):
             self._plan(final)
 
     # --- one run ---------------------------------------------------------------------------------------------
