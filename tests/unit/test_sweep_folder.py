@@ -14,7 +14,7 @@ from test_record import row, write_rows
 from headway.bench.compare import compare_all, open_side
 from headway.bench.conduct import check_parallel, check_same_machine, other_commit, plan_of, prepare
 from headway.bench.folder import SweepFolder, samples, value_in_words
-from headway.bench.judge import Machine, judged
+from headway.bench.judge import Machine, evidence, judged
 from headway.bench.schedule import progress_of
 from headway.bench.table import rows
 from headway.errors import Busy, FormatError, NotFound, SiteError, SpecError
@@ -22,7 +22,7 @@ from headway.launch.prepare import create_run
 from headway.record.files import to_json
 from headway.record.folder import RunFolder
 from headway.record.run import Run
-from headway.record.seal import seal
+from headway.record.seal import result, seal
 from headway.spec import Task
 from headway.spec.load import parse_job
 from headway.spec.sweep import load_sweep
@@ -178,6 +178,14 @@ def test_a_figure_that_is_no_number_any_more_fails_the_run_and_not_the_sweep(swe
     assert judged(run, "examples_per_s", Machine())["value"] == pytest.approx(100)
     record(sweep, "batch-size-20", 0.1, value=math.nan)  # by a version that knew nothing of this
     assert progress_of(sweep.trial("batch-size-20")).values == ()
+
+
+def test_a_run_with_several_steps_in_a_call_is_not_short(tmp_path: Path) -> None:
+    path = sweep_file(tmp_path, measure={"repeats": 3, "steps": 100}, set={"workload.steps_per_call": 5})
+    sweep = prepare(load_sweep(path), tmp_path)
+    run = Run(make_run(sweep, "batch-size-10", 0.1, num_steps=5, accepted=5, examples=50))
+    assert evidence(run, result(run), None).made == {"chief/0": 200}
+    assert "short" not in judged(run, "examples_per_s", Machine())["marks"]
 
 
 def test_trials_that_share_cores_are_never_run_at_once(tmp_path: Path) -> None:

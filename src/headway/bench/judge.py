@@ -61,7 +61,9 @@ class Evidence:
     """What a verdict is made of."""
 
     step_seconds: Mapping[str, Sequence[float]]
-    """Of each training task, without warm-up, in the order of time."""
+    """Of each training task, without warm-up, in the order of time: one for each call, which may make several steps."""
+    made: Mapping[str, int]
+    """Measured steps of each training task."""
     ours: float | None
     """CPUs used by the tasks (or by the emulated hosts)."""
     restarts: int = 0
@@ -86,7 +88,7 @@ def marks(seen: Evidence) -> dict[str, str]:
         found["unsteady"] = "the step time was still changing when the warm-up had taken all the steps that it may"
     if seen.restarts:
         found["restarted"] = f"tasks were started again, {seen.restarts} times"
-    fewest = min((len(steps) for steps in seen.step_seconds.values()), default=0)
+    fewest = min(seen.made.values(), default=0)
     if seen.asked_steps is not None and fewest < seen.asked_steps:
         found["short"] = f"only {fewest} of {seen.asked_steps} steps were measured"
     return found
@@ -174,11 +176,13 @@ def evidence(run: Run, figures: Mapping[str, Any], load: Load | None) -> Evidenc
         str(task): [float(each[row]) for row in order if measured[row] and tasks[row] == task]
         for task in sorted(set(tasks.tolist()))
     }
+    made = {task: int(np.asarray(steps["num_steps"])[measured & (tasks == task)].sum()) for task in seconds}
     used = figures["task_usage"] if figures["site"] == "local" else figures["nodes"]
     cpus = [one["cpus"] for one in used if one.get("cpus") is not None]
     told = [event for event in read_events(run.folder.events(LAUNCHER)) if event["kind"] == "measuring"]
     return Evidence(
         seconds,
+        made,
         sum(cpus) if cpus else None,
         int(figures["restarts"]),
         bool(told[-1].get("is_steady", True)) if told else True,
@@ -255,12 +259,20 @@ class Machine:
         )
 
     def _scheduler(self) -> tuple[float | None, float | None]:
-        ticks = os.sysconf("SC_CLK_TCK")
+        """CPU seconds of work, and of what a hypervisor gave away, of the cores that we may use: what is done on others
+        does not take ours."""
         try:
-            line = (self.proc / "stat").read_text().partition("\n")[0].split()
+            lines = [line.split() for line in (self.proc / "stat").read_text().splitlines()]
         except OSError:
             return None, None
-        user, nice, system, _idle, _wait, irq, softirq, steal = (int(each) for each in line[1:9])
+        counters = {line[0]: [int(each) for each in line[1:9]] for line in lines if line and line[0].startswith("cpu")}
+        ours = [counters.get(f"cpu{core}", []) for core in os.sched_getaffinity(0)]
+        if any(len(each) < 8 for each in ours):  # a container may show others than it has
+            ours = [counters.get("cpu", [])]
+        if any(len(each) < 8 for each in ours):
+            return None, None
+        ticks = os.sysconf("SC_CLK_TCK")
+        user, nice, system, _idle, _wait, irq, softirq, steal = (sum(each) for each in zip(*ours, strict=True))
         return (user + nice + system + irq + softirq) / ticks, steal / ticks
 
     def _throttled(self) -> float | None:
