@@ -175,15 +175,12 @@ class _Conductor:
             pass
         trials = {trial.key: trial for trial in self.folder.trials() if trial.state != "left_out"}
         progress = [progress_of(trial) for trial in trials.values()]
-        key = following(progress, self.measure, self.seed)
+        left = self._budget_left()
+        key = following(progress, self.measure, self.seed, left)
         if key is None:
+            if left is not None:
+                self._leave_out(progress, left)
             return None
-        if self.budget is not None:
-            here = next(each for each in progress if each.key == key)
-            left, needed = self.budget - (time.monotonic() - self.began), expected_seconds(here, progress)
-            if needed > left:
-                self._leave_out(progress, left, needed)
-                return None
         trial = trials[key]
         made = next(each for each in progress if each.key == key)
         if made.made >= self.measure.repeats:
@@ -192,28 +189,30 @@ class _Conductor:
         self.show.running(trial, number, len(trials), made.made, self._left(progress))
         return trial
 
+    def _budget_left(self) -> float | None:
+        return None if self.budget is None else self.budget - (time.monotonic() - self.began)
+
     def _left(self, progress: list[Progress]) -> float:
         """Seconds until the end, as far as can be said: a search that goes on wants at least one candidate or the best
         one on real data."""
-        chosen = {event["group"] for event in self.folder.choices}
-        searching = sum(group.key not in chosen for group in self.plan.groups)
         each = expected_seconds(Progress(""), progress) * self.measure.repeats
-        return remaining_seconds(progress, self.measure) + searching * each
+        wanted = remaining_seconds(progress, self.measure) + len(open_searches(self.folder)) * each
+        left = self._budget_left()
+        return wanted if left is None else max(0.0, min(wanted, left))
 
-    def _leave_out(self, progress: list[Progress], left: float, needed: float) -> None:
-        """The budget is used up."""
+    def _leave_out(self, progress: list[Progress], left: float) -> None:
+        """What the budget has no room for."""
         assert self.budget is not None
+        budget, was_left = f"budget {format_seconds(self.budget)}", f"{format_seconds(max(0.0, left))} were left"
         for each in progress:
             if runs := need(each, self.measure).runs:
                 what = f"{runs} more run{'s' * (runs > 1)}" if each.made else "it was not tried"
-                reason = (
-                    f"budget {format_seconds(self.budget)}: {what}; a run takes about {format_seconds(needed)}, and "
-                    f"{format_seconds(max(0.0, left))} were left"
-                )
-                self.events.write("left_out", trial=each.key, reason=reason)
-        for group in self.plan.groups:
-            if group.key not in {event["group"] for event in self.folder.choices}:
-                self.show.line(f"{group.key}: the best {group.path} was not found within the budget")
+                takes = f"a run takes about {format_seconds(expected_seconds(each, progress))}"
+                self.events.write("left_out", trial=each.key, reason=f"{budget}: {what}; {takes}, and {was_left}")
+        for group in open_searches(self.folder):
+            reason = f"{budget}: not every value that may be the best was tried, and {was_left}"
+            self.events.write("not_found", group=group.key, path=group.path, reason=reason)
+            self.show.line(f"{group.key}: the best {group.path} was not found within the budget")
 
     # --- the search for the best -----------------------------------------------------------------------------
     def _search(self) -> bool:
@@ -333,11 +332,11 @@ class _Quiet:
 
 
 def fits(folder: SweepFolder, budget: float) -> Fit:
-    """What a budget is enough for, as far as is known before the first run."""
-    plan = plan_of(folder)
-    known = {trial.key: progress_of(trial) for trial in folder.trials() if trial.state != "left_out"}
-    everything = [known.get(trial.key, Progress(trial.key)) for trial in plan.trials if not trial.left_out]
-    for group in plan.groups:
-        possible = [each for each in group.candidates if not each.left_out]
-        everything += [known.get(each.key, Progress(each.key)) for each in [*possible, *group.finals[:1]]]
-    return fit(everything, folder.spec.measure, budget, folder.spec.seed)
+    """What a budget is enough for, as far as is known now. Of a search that has not chosen yet every candidate may be
+    wanted, and one of them on real data."""
+    everything = {trial.key: progress_of(trial) for trial in folder.trials(goes_on=True) if trial.state != "left_out"}
+    for group in open_searches(folder):
+        for each in (*group.candidates, *group.finals[:1]):
+            if not each.left_out:
+                everything.setdefault(each.key, Progress(each.key))
+    return fit(list(everything.values()), folder.spec.measure, budget, folder.spec.seed)

@@ -222,6 +222,13 @@ class SweepFolder:
         return [event for event in self.events() if event["kind"] == "chosen"]
 
     @property
+    def not_found(self) -> list[dict[str, Any]]:
+        """Searches that the last session had no time to end: group, path, reason."""
+        events = self.events()
+        begun = max((number for number, event in enumerate(events) if event["kind"] == "begun"), default=0)
+        return [event for event in events[begun:] if event["kind"] == "not_found"]
+
+    @property
     def is_finished(self) -> bool:
         """Whether everything that was planned is done, failed, or left out."""
         return bool(self._ends() and self._ends()[-1] == "finished")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,8 +18,11 @@ from headway.errors import INTERRUPTED_EXIT_CODE, RunFailed, SpecError
 if TYPE_CHECKING:
     from headway.bench.folder import SweepFolder, Trial
     from headway.bench.plan import Plan
+    from headway.bench.schedule import Fit
     from headway.metrics.estimate import Estimate
     from headway.spec.sweep import LoadedSweep
+
+MOST_NAMES = 5  # trials that are named in one line
 
 
 def bench(
@@ -57,7 +61,6 @@ def bench(
     from headway.bench.plan import make_plan
     from headway.launch.prepare import num_cores
     from headway.spec.sweep import load_sweep
-    from headway.units import format_seconds
 
     seconds = _budget(budget)
     show = Show(sys.stdout if output is TableFormat.text else sys.stderr)
@@ -83,12 +86,8 @@ def bench(
     if resume is not None and (text := other_commit(folder)):
         show.line(text)
     if seconds is not None:
-        fitting = fits(folder, seconds)
-        if fitting.runs < fitting.wanted:
-            show.line(
-                f"budget {format_seconds(seconds)}: about {fitting.runs} of {fitting.wanted} runs will fit; trials "
-                f"take turns, so what is left out are last repeats first"
-            )
+        for text in budget_lines(fits(folder, seconds), seconds):
+            show.line(text)
     end = conduct(folder, show, seconds)
     show.finish()
     show_sweep(folder, output)
@@ -112,6 +111,28 @@ def _budget(text: str | None) -> float | None:
     if value <= 0:
         raise SpecError(f"--budget {text!r}: it is more than nothing")
     return value
+
+
+def budget_lines(fitting: Fit, budget: float) -> list[str]:
+    """What a budget is probably enough for, and who gets less than was asked."""
+    from headway.bench.schedule import GUESS
+    from headway.units import format_seconds
+
+    how_many = (
+        f"all {fitting.wanted}" if fitting.runs == fitting.wanted else f"about {fitting.runs} of {fitting.wanted}"
+    )
+    first = f"budget {format_seconds(budget)}: {how_many} runs will fit"
+    if fitting.is_guess:
+        first += f"; a run is guessed to take {format_seconds(GUESS)}, for there was none yet"
+    return [
+        first,
+        *([f"  no run at all: {_some(fitting.left_out)}"] if fitting.left_out else []),
+        *([f"  fewer runs than asked: {_some(fitting.cut)}"] if fitting.cut else []),
+    ]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
 
 
 def show_plan(loaded: LoadedSweep, plan: Plan, output: TableFormat) -> None:

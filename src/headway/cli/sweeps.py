@@ -176,6 +176,8 @@ def show_sweep(folder: SweepFolder, output: TableFormat, figure: str | None = No
             print(f"too wide   {entry['name']}: {entry['lacks']}")
     for event in folder.choices:
         print(f"search     {choice_text(event)}")
+    for event in folder.not_found:
+        print(f"search     {event['group']}: the best {event['path']} was not found: {event['reason']}")
     print(f"runs       {folder.runs}")
 
 
