@@ -274,6 +274,7 @@ def test_two_runs_are_compared_by_parts_of_their_time(tmp_path: Path) -> None:
         ({"name": "resnet", "depth": 20}, "resnet (depth 20)"),
         ({"kind": "ps-sync"}, "ps-sync"),
         ({"per_hour": 4, "start": 0.07}, "(per_hour 4, start 0.07)"),
+        ({"count": 2, "devices": 2}, "2 (devices 2)"),
     ],
 )
 def test_a_value_is_said_in_words(value: Any, words: str) -> None:

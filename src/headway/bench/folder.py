@@ -100,9 +100,9 @@ class Trial:
 def value_in_words(value: Any) -> str:
     if not isinstance(value, dict):
         return str(value)
-    name = value.get("name", value.get("kind", value.get("count")))
-    rest = ", ".join(f"{key} {value_in_words(inner)}" for key, inner in value.items() if inner is not name)
-    return " ".join([*([] if name is None else [str(name)]), *([f"({rest})"] if rest else [])])
+    said = next((key for key in ("name", "kind", "count") if key in value), None)
+    rest = ", ".join(f"{key} {value_in_words(inner)}" for key, inner in value.items() if key != said)
+    return " ".join([*([] if said is None else [str(value[said])]), *([f"({rest})"] if rest else [])])
 
 
 def samples(trial: Trial, figure: str = "examples_per_s") -> list[float]:

@@ -138,7 +138,10 @@ def _some(names: Sequence[str]) -> str:
 def show_plan(loaded: LoadedSweep, plan: Plan, output: TableFormat) -> None:
     """What --dry-run prints."""
     searched = [each for group in plan.groups for each in (*group.candidates, *group.finals[:1])]
-    if output is not TableFormat.text:
+    if output is TableFormat.csv:
+        print_csv([trial.as_file() for trial in (*plan.trials, *searched)])
+        return
+    if output is TableFormat.json:
         print_json(
             {
                 "sweep": loaded.sweep.name,
