@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from headway.bench.facts import ENDS, RATES, chosen, commits_of, differences, is_below, run_facts
+from headway.bench.figures import check_figure, finite_figure
 from headway.bench.folder import SweepFolder, Trial, samples
 from headway.bench.judge import window
 from headway.errors import NotFound, SpecError
@@ -140,6 +141,7 @@ def _of_run(run: Run) -> Side:
 
 def compare_all(a: Side, b: Side, across: tuple[str, ...] = (), figure: str = "examples_per_s") -> Comparison:
     """Trial by trial. SpecError names the first facts that differ and are not in `across`."""
+    check_figure(figure, "--figure")
     pairs, only = _pairs(a, b)
     if not pairs:
         here, there = (", ".join(point.name for point in side.points[:4]) for side in (a, b))
@@ -213,20 +215,20 @@ def _effect(left: Point, right: Point, figure: str) -> Effect:
 def run_samples(run: Run, figure: str) -> list[float]:
     """Of one run: rates of equal parts of its measured time; other figures have one value."""
     figures = result(run)
-    value = figures.get(figure)
+    value = finite_figure(figures, figure)
     if value is None:
         return []
     span = window(run) if figure in RATES else None
     if span is None:
-        return [float(value)]
+        return [value]
     steps = run.table("steps")
     inside = np.asarray(steps["t"]) > span[0]
     what = np.asarray(steps["examples" if figure == "examples_per_s" else "num_steps"], dtype=np.float64)[inside]
     done, _ = np.histogram(np.asarray(steps["t"])[inside], bins=BLOCKS, range=span, weights=what)
     if np.count_nonzero(done) < BLOCKS or what.size < 3 * BLOCKS:
-        return [float(value)]
+        return [value]
     # Parts say how much it varies; how much there is altogether is said by the run's own figure.
-    return [float(each) for each in done / done.mean() * float(value)]
+    return [float(each) for each in done / done.mean() * value]
 
 
 def _middle(values: list[float]) -> float | None:

@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from headway.bench.figures import finite_figure
 from headway.errors import FormatError, HeadwayError
 from headway.record import lock
 from headway.record.files import EventWriter, read_events, read_json, to_json, write_atomically
@@ -106,9 +107,9 @@ def value_in_words(value: Any) -> str:
 
 
 def samples(trial: Trial, figure: str = "examples_per_s") -> list[float]:
-    """That figure of the runs that count."""
-    found = [run.figures.get(figure) for run in trial.runs if run.counts and run.figures]
-    return [float(value) for value in found if isinstance(value, (int, float)) and math.isfinite(value)]
+    """That figure of the runs that count; also one by a dotted name, such as `role_use.ps.rss.max`."""
+    found = [finite_figure(run.figures, figure) for run in trial.runs if run.counts and run.figures]
+    return [value for value in found if value is not None]
 
 
 class SweepFolder:

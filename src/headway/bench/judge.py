@@ -22,6 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from headway.bench.figures import why_missing
+from headway.metrics.lookup import figure_of
 from headway.record.files import read_events
 from headway.record.folder import LAUNCHER
 from headway.record.run import Run
@@ -143,9 +145,11 @@ def rank_sum(first: np.ndarray[Any, Any], last: np.ndarray[Any, Any]) -> float:
 def judged(run: Run, figure: str, machine: Machine) -> dict[str, Any]:
     """What the run came to, and whether it can be believed: fields of its event `ended` (docs/sweeps.md)."""
     figures = result(run)
-    value, measured = figures.get(figure), window(run)
-    if measured is None or not isinstance(value, (int, float)):
+    value, measured = figure_of(figures, figure), window(run)
+    if measured is None:
         return {"state": "failed", "reason": f"it gave no {figure}: nothing was measured"}
+    if value is None:
+        return {"state": "failed", "reason": why_missing(figures, figure)}
     if not math.isfinite(value):  # such a number has no interval, and none beside others
         return {"state": "failed", "reason": f"its {figure} is {value}: no number. Has the training diverged?"}
     time.sleep(max(0.0, min(EVERY, measured[1] + EVERY - time.time())))  # for a look behind its end
@@ -153,7 +157,7 @@ def judged(run: Run, figure: str, machine: Machine) -> dict[str, Any]:
     seen = evidence(run, figures, load)
     why = marks(seen)
     used = {**asdict(load), "ours": seen.ours} if load else None
-    return {"value": float(value), "marks": list(why), "why": why, "load": used}
+    return {"value": value, "marks": list(why), "why": why, "load": used}
 
 
 def window(run: Run) -> tuple[float, float] | None:

@@ -12,8 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from headway import workloads
+from headway.bench.figures import check_figure
 from headway.bench.folder import Data, Purpose, value_in_words
-from headway.errors import SpecError
+from headway.errors import NotFound, SpecError
+from headway.metrics.published import table
 from headway.spec import nodes
 from headway.spec.job import Job
 from headway.spec.load import parse_job, put
@@ -76,7 +78,14 @@ class Plan:
 
 def make_plan(loaded: LoadedSweep, num_cores: int) -> Plan:
     """Every trial. Combinations that are the same job in the end are one trial; those that no job allows, or that the
-    quota forbids, are left out with the reason. SpecError when nothing is left."""
+    quota forbids, are left out with the reason. SpecError when nothing is left, or a figure or a published table is not
+    known."""
+    check_figure(loaded.sweep.measure.figure, "measure.figure")
+    for name in loaded.sweep.published_tables:
+        try:
+            table(name)
+        except NotFound as error:
+            raise SpecError(f"published: {error}") from None
     return _Planner(loaded, num_cores).plan()
 
 

@@ -12,8 +12,8 @@ from headway.spec.sweep import SweepMeasure
 
 
 def rows(sweep: SweepFolder, figure: str | None = None) -> list[dict[str, Any]]:
-    """`figure`: of the runs' figures; default: the one that the sweep looks at. `missing` and `lacks` are always of that
-    one, for which runs are repeated."""
+    """`figure`: of the runs' figures; default: the one that the sweep looks at. `missing` and `lacks` are always of
+    that one, for which runs are repeated."""
     measure = sweep.spec.measure
     return [row(trial, measure, figure or measure.figure) for trial in sweep.trials()]
 

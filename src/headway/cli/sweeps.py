@@ -115,14 +115,19 @@ def show(
     sweep: SweepName,
     figure: Annotated[
         str | None,
-        typer.Option(help="Another figure of the runs, such as steps_per_s, accuracy or seconds.", show_default=False),
+        typer.Option(
+            help="Another figure of the runs, such as accuracy, seconds or role_use.ps.rss.max.", show_default=False
+        ),
     ] = None,
     runs: Root = None,
     output: TableOutput = TableFormat.text,
 ) -> None:
     """A sweep's table: medians with intervals, how often, what is doubtful, what is missing or left out."""
+    from headway.bench.figures import check_figure
     from headway.bench.folder import SweepFolder
 
+    if figure is not None:
+        check_figure(figure, "--figure")
     show_sweep(SweepFolder.find(root_of(runs), sweep), output, figure)
 
 

@@ -53,7 +53,8 @@ class SweepMeasure(Strict):
     """median with a bootstrap interval; mean with its standard error (tf_cnn_benchmarks); mlperf: mean without the best
     and the worst."""
     figure: str = "examples_per_s"
-    """The figure of a run (`headway runs -o json`) that is looked at."""
+    """The figure of a run (`headway runs -o json`) that is looked at; one inside of another by a dotted name:
+    time_to_accuracy.0.9, role_use.ps.rss.max."""
     limit: PositiveSeconds = 3600.0
     """Seconds of training after which a measured run ends in any case."""
 
