@@ -196,6 +196,28 @@ def test_overrides_are_for_the_sweep_or_else_for_its_job(tmp_path: Path) -> None
     assert loaded.sweep.name == "my-sweep"
 
 
+@pytest.mark.parametrize(
+    ("override", "varied"),
+    [
+        ("cluster.training=4", "cluster.training"),
+        ("cluster={training: 4, ps: 2}", "cluster.training"),
+        ("workload.dataset.size=0.5", "workload.dataset"),
+        ("strategy=ps-sync", "strategy.kind"),
+    ],
+)
+def test_an_override_that_the_grid_overwrites_is_refused(tmp_path: Path, override: str, varied: str) -> None:
+    with pytest.raises(SpecError, match=f"the sweep varies {varied}, and each of its trials"):
+        load(tmp_path, override, vary={varied: ["mnist"]})
+
+
+def test_an_override_beside_a_varied_setting_holds(tmp_path: Path) -> None:
+    loaded = load(tmp_path, "strategy=ps-sync", "cluster.ps=2", vary={"strategy.transfer": ["float32", "bfloat16"]})
+    assert loaded.job["strategy"] == {"kind": "ps-sync"}
+    assert load(tmp_path, "vary={cluster.training: [4]}", vary={"cluster.training": [1]}).sweep.vary == {
+        "cluster.training": [4]
+    }
+
+
 def test_full_replaces_the_grid_and_merges_the_rest(tmp_path: Path) -> None:
     changes = {
         "vary": {"cluster.training": [1, 2, 4]},

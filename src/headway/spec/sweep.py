@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from headway.errors import SpecError
 from headway.spec.cluster import Role, Strict
 from headway.spec.command import Command
-from headway.spec.load import apply_override, explain, parse_job, put, read_settings
+from headway.spec.load import SHORTHANDS, apply_override, explain, parse_job, put, read_settings
 from headway.spec.workload import PositiveSeconds
 
 Values = Annotated[list[Any], Field(min_length=1)]
@@ -167,6 +167,8 @@ def load_sweep(path: Path, overrides: Sequence[str] = (), full: bool = False) ->
         else:
             for_job.append(override)
     sweep = parse_sweep(settings, str(path))
+    for override in for_job:
+        _check_effect(override, sweep.vary)
     if not full and sweep.full:  # a mistake in it is to be seen today
         parse_sweep(merged(settings, sweep.full), f"{path} --full")
     job = sweep.job if isinstance(sweep.job, dict) else read_settings(path.parent / sweep.job, "job")
@@ -182,6 +184,32 @@ def load_sweep(path: Path, overrides: Sequence[str] = (), full: bool = False) ->
             "write measure: {steps: null}"
         )
     return LoadedSweep(sweep, whole.model_dump(mode="json", exclude_unset=True), full)
+
+
+def _check_effect(override: str, vary: Mapping[str, Any]) -> None:
+    """An override of the job that every trial of the grid overwrites again is a mistake."""
+    given = override.partition("=")[0].strip()
+    asked: dict[str, Any] = {}
+    apply_override(asked, override)
+    for path in vary:
+        if given == path or given.startswith(f"{path}.") or _has(asked, path):
+            raise SpecError(
+                f"override {override!r}: the sweep varies {path}, and each of its trials would overwrite that. "
+                f"To try other values: 'vary={{{path}: [...]}}'"
+            )
+
+
+def _has(settings: Any, path: str) -> bool:
+    """Whether something is set at a dotted path; a plain value may stand for the mapping that it is short for."""
+    done: list[str] = []
+    for key in path.split("."):
+        if not isinstance(settings, dict):
+            return settings is not None and SHORTHANDS.get(".".join(done)) == key
+        if key not in settings:
+            return False
+        settings = settings[key]
+        done.append(key)
+    return True
 
 
 def parse_sweep(settings: dict[str, Any], origin: str = "sweep") -> Sweep:
