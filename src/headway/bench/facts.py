@@ -28,6 +28,8 @@ PACKAGES = ("tensorflow-cpu", "tensorflow", "numpy", "grpcio", "protobuf")
 # Each has settings of its own: one that the other does not have is a difference, not an older version of Headway.
 NAMED = ("workload.model", "workload.dataset", "versions")
 
+NOT_KNOWN = "not known"  # the commit of a run that was started outside of any checkout
+
 
 def run_facts(run: Run) -> dict[str, Any]:
     """Dotted path -> value: the settings, whoever chose them, and `machine...`, `versions...`."""
@@ -98,7 +100,7 @@ def commit_in_words(environment: Mapping[str, Any]) -> str:
     """`1a2b3c4`, or `1a2b3c4 with changes`: what ran is then not what was committed."""
     commit = environment.get("commit") or {}
     if not commit.get("hash"):
-        return "not known"
+        return NOT_KNOWN
     return commit["hash"][:7] + (" with changes" if commit.get("has_changes") else "")
 
 
