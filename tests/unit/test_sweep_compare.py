@@ -127,6 +127,7 @@ def test_a_run_beside_a_sweep_says_so_on_whichever_side_it_is(tmp_path: Path) ->
     one, other = open_side(tmp_path, sweep.name), open_side(tmp_path, str(run.path))
     assert any("B is one run" in line for line in compare_all(one, other).lines())
     found = compare_all(other, one)
+    assert found.as_value()["single_runs"] == ["A"]
     assert any("A is one run" in line for line in found.lines())
     assert "of only 3 runs" in found.effects[0].in_words
 

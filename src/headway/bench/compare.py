@@ -91,6 +91,7 @@ class Comparison:
             "effects": [each.as_value() for each in self.effects],
             "differing": {path: list(values) for path, values in self.differing.items()},
             "only_in_one": list(self.only),
+            "single_runs": list(self.single),
             "doubts": list(self.doubts),
         }
 

@@ -33,10 +33,10 @@ class SweepMeasure(Strict):
     """How one trial is measured."""
 
     warmup: Annotated[int, Field(ge=0)] = 10
-    """First steps of each training task that are left out; more of them until the step time is steady."""
+    """First steps of each training task that are left out; with `steps`, more of them until the step time is steady."""
     most_warmup: Annotated[int, Field(ge=1)] | None = None
-    """Steps after which the warm-up ends although the step time is not steady (the run is then marked). Default: ten
-    times `warmup`, at least 100."""
+    """Steps after which the warm-up ends although the step time is not steady, though not before five seconds (the run
+    is then marked). Default: ten times `warmup`, at least 100."""
     steps: Annotated[int, Field(ge=1)] | None = 100
     """Measured steps of every training task; then the run ends, and nothing is saved, evaluated or exported. null: the
     run goes to the job's own end (for time to train and accuracy)."""
