@@ -56,7 +56,7 @@ class Session:
         return trial.key if trial else None
 
     def end(self, key: str, value: float = 100.0, seconds: float = 10.0) -> None:
-        fields = {"run": f"{key}-{len(self.sweep.trial(key).runs)}", "state": "finished", "marks": []}
+        fields: dict[str, Any] = {"run": f"{key}-{len(self.sweep.trial(key).runs)}", "state": "finished", "marks": []}
         repeat = len(self.sweep.trial(key).runs)
         self.conductor.events.write("ended", trial=key, repeat=repeat, value=value, seconds=seconds, **fields)
 

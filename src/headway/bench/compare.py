@@ -97,9 +97,9 @@ class Comparison:
 
     def lines(self) -> list[str]:
         lines = [f"A  {self.a}", f"B  {self.b}"]
-        # Of commits all are named: one may be that of a single run among many.
-        say = {path: str if path == "commit" else _shown for path in self.differing}
-        lines += [f"   {path}: {say[path](a)} and {say[path](b)}" for path, (a, b) in self.differing.items()]
+        for path, (a, b) in self.differing.items():
+            is_whole = path == "commit"  # all are named: one may be that of a single run among many
+            lines.append(f"   {path}: {_shown(a, is_whole)} and {_shown(b, is_whole)}")
         lines += [f"   only in one of them: {name}" for name in self.only]
         lines += [f"   doubtful: {text}" for text in self.doubts]
         if len(self.single) == 2:
@@ -236,6 +236,6 @@ def _middle(values: list[float]) -> float | None:
     return float(np.median(values)) if values else None
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Any, is_whole: bool = False) -> str:
     text = str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return text if is_whole or len(text) <= 60 else f"{text[:57]}..."

@@ -101,7 +101,7 @@ def commit_in_words(environment: Mapping[str, Any]) -> str:
     commit = environment.get("commit") or {}
     if not commit.get("hash"):
         return NOT_KNOWN
-    return commit["hash"][:7] + (" with changes" if commit.get("has_changes") else "")
+    return str(commit["hash"])[:7] + (" with changes" if commit.get("has_changes") else "")
 
 
 def commits_of(runs: Iterable[Run]) -> tuple[str, ...]:

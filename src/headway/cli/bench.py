@@ -180,14 +180,12 @@ def show_open(folder: SweepFolder, output: TableFormat) -> None:
     from headway.bench.conduct import open_searches
     from headway.bench.schedule import need, progress_of
 
-    measure, found = folder.spec.measure, []
+    found: list[dict[str, Any]] = []
     for trial in folder.trials(goes_on=True):
-        lacking = need(progress_of(trial), measure)
+        lacking = need(progress_of(trial), folder.spec.measure)
         if trial.state != "left_out" and lacking.runs:
-            found.append(
-                {"trial": trial.key, "name": trial.name, "made": len(trial.runs), "open": lacking.runs}
-                | {"because": lacking.reason}
-            )
+            made = {"trial": trial.key, "name": trial.name, "made": len(trial.runs)}
+            found.append({**made, "open": lacking.runs, "because": lacking.reason})
     searches = open_searches(folder)
     if output is TableFormat.json:
         print_json({"sweep": folder.name, "trials": found, "searches": [group.key for group in searches]})
