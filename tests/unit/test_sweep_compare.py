@@ -31,6 +31,7 @@ def asked(root: Path, cores: int = 4, memory: int = 2**34, **settings: Any) -> R
     write_job(folder, resolve(job, cores))
     here = {**environment(), "cores": cores, "memory": memory}
     folder.environment_file.write_text(to_json({"format": FORMAT, **here}))
+    folder.write_facts({"run": folder.name, "state": "created", "created": 0.0, "launches": []})
     return Run(folder)
 
 
@@ -65,6 +66,13 @@ def test_what_one_was_asked_and_for_the_other_was_chosen_is_a_difference(
     assert path in differing(a, b)
     assert path in differing(b, a)
     assert differing(a, asked(tmp_path, **one)) == {}
+
+
+def test_a_default_beside_another_value_is_refused_by_name(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"workload": {"model": "softmax", "dataset": "synthetic", "batch_size": 50}}
+    a, b = (open_side(tmp_path, str(run.path)) for run in (asked(tmp_path), asked(tmp_path, **given)))
+    with pytest.raises(SpecError, match=r"workload\.batch_size is 100 in one and 50 in the other"):
+        compare_all(a, b)
 
 
 def test_what_was_chosen_for_both_follows_from_the_rest(tmp_path: Path) -> None:

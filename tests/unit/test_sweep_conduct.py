@@ -106,7 +106,8 @@ def test_what_is_left_of_a_search_that_has_chosen_is_its_best_on_real_data(tmp_p
 def test_a_baseline_that_is_the_best_is_chosen_and_not_run_twice(tmp_path: Path) -> None:
     sweep = new_sweep(tmp_path, **SEARCH, baseline={"cluster.ps": 1})
     session = Session(sweep)
-    made = []
+    session.end("ps-1-real", value=80.0)
+    made = ["ps-1-real"]
     while (key := session.next()) is not None:
         made.append(key)
         session.end(key, value={"ps-1-synthetic": 100.0, "ps-2-synthetic": 90.0}.get(key, 80.0))
