@@ -6,7 +6,7 @@ every run to benchmarks/results/evaluations.jsonl, and docs/evaluations.md from 
     benchmarks/evaluations.py --collect            run nothing: take what sweeps have left in runs/sweeps
     benchmarks/evaluations.py --page               only write the page anew
 
-A sweep that was broken off goes on where it was (headway bench --resume).
+A sweep that was broken off goes on where it was (headway bench --resume), unless its example was changed since.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from typing import Any
 
 from evaluations_page import page
 
+from headway.bench.facts import NOT_KNOWN, commits_of
 from headway.bench.folder import SweepFolder, Trial
+from headway.errors import HeadwayError
 from headway.record.folder import default_root
 from headway.record.run import Run
+from headway.spec.sweep import load_sweep
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "evaluations.jsonl"
@@ -37,15 +40,30 @@ def sweeps() -> list[str]:
     return sorted(path.stem for path in (ROOT / "examples").glob("e[1-5]-*.yaml") if path.stem not in JOBS)
 
 
-def newest(name: str) -> SweepFolder | None:
-    found = [folder for folder in SweepFolder.all(default_root()) if folder.spec.name == name]
-    return max(found, key=lambda folder: folder.path.stat().st_mtime, default=None)
+def newest(name: str, root: Path | None = None) -> SweepFolder | None:
+    """The one that was begun last. One that cannot be read is nobody's."""
+    found = None
+    for folder in SweepFolder.all(root or default_root()):  # oldest first
+        try:
+            if folder.spec.name == name and folder.trials():
+                found = folder
+        except (HeadwayError, KeyError) as error:
+            print(f"left aside: {folder.name}: {error}", file=sys.stderr)
+    return found
+
+
+def can_go_on(folder: SweepFolder, example: Path) -> bool:
+    """Whether there is something left to do, and the example still asks for the same."""
+    now = load_sweep(example)
+    asked = {"sweep": now.sweep.model_dump(mode="json", exclude_unset=True), "job": now.job, "full": now.is_full}
+    return not folder.is_finished and all(folder.facts.get(key) == value for key, value in asked.items())
 
 
 def run(name: str) -> int:
     """Begun anew, or gone on with."""
-    folder = newest(name)
-    what = ["--resume", folder.name] if folder is not None and not folder.is_finished else [f"examples/{name}.yaml"]
+    folder, example = newest(name), ROOT / "examples" / f"{name}.yaml"
+    goes_on = folder is not None and can_go_on(folder, example)
+    what = ["--resume", folder.name] if folder is not None and goes_on else [str(example.relative_to(ROOT))]
     print(f"\n== {name}", flush=True)
     return subprocess.run([sys.executable, "-m", "headway", "bench", *what], cwd=ROOT, check=False).returncode
 
@@ -71,12 +89,13 @@ def collected(folder: SweepFolder) -> dict[str, Any]:
     trials = folder.trials()
     runs = [each for trial in trials for each in trial.runs]
     environment = next((Run(each.folder).environment for each in runs if each.figures), {})
-    day = time.strftime("%Y-%m-%d", time.gmtime(folder.path.stat().st_mtime))
+    day = time.strftime("%Y-%m-%d", time.gmtime(folder.created))
+    commits = commits_of(Run(each.folder) for each in runs if each.counts and each.figures)
     return {
         "sweep": folder.spec.name,
         "day": day,
         "machine": f"{environment.get('cpu', '?')}, {environment.get('cores', '?')} cores",
-        "commit": ((environment.get("commit") or {}).get("hash") or "")[:7] or None,
+        "commit": ", ".join(each for each in commits if each != NOT_KNOWN) or None,
         "finished": folder.is_finished,
         "minutes": round(sum(each.seconds or 0.0 for each in runs) / 60, 1),
         "trials": [line_of(trial) for trial in trials],

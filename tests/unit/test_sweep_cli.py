@@ -14,7 +14,9 @@ from typer.testing import CliRunner
 from headway.bench.conduct import prepare
 from headway.bench.folder import SweepFolder
 from headway.cli import app
+from headway.cli.sweeps import choice_text, interval_text, print_csv
 from headway.errors import NotFound, SiteError, SpecError
+from headway.metrics.estimate import estimate
 from headway.spec.sweep import load_sweep
 
 
@@ -44,6 +46,8 @@ def test_a_dry_run_shows_every_trial_and_why_some_are_left_out_and_makes_nothing
     assert "2 trials, 3 runs of each, 10 measured steps of each task" in shown
     assert "quota: it needs 4 vCPUs, and 2 are allowed" in shown
     assert json.loads(says(tmp_path, "bench", str(path), "--dry-run", "-o", "json"))["trials"][0]["tasks"] == 1
+    table = list(csv.DictReader(io.StringIO(says(tmp_path, "bench", str(path), "--dry-run", "-o", "csv"))))
+    assert [(row["key"], row["tasks"]) for row in table] == [("training-1", "1"), ("training-4", "4")]
     assert not (tmp_path / "sweeps").exists()
 
 
@@ -58,6 +62,21 @@ def test_a_dry_run_of_a_search_says_what_it_chooses_from(tmp_path: Path) -> None
     assert "the best cluster.ps of 1, 2 on synthetic data, then the best on real data" in shown
 
 
+def test_a_dry_run_of_what_goes_on_shows_what_is_open_and_starts_nothing(measured: SweepFolder, tmp_path: Path) -> None:
+    before = measured.trials_file.read_text()
+    shown = says(tmp_path, "bench", "--resume", "last", "--dry-run")
+    assert "2 trials are open, 5 runs of them" in shown
+    assert "2 runs without a mark are missing" in shown
+    found = json.loads(says(tmp_path, "bench", "--resume", "last", "--dry-run", "-o", "json"))
+    assert [(each["trial"], each["made"], each["open"]) for each in found["trials"]] == [
+        ("batch-size-10", 2, 2),
+        ("batch-size-20", 1, 3),
+    ]
+    assert measured.trials_file.read_text() == before
+    with pytest.raises(SiteError, match="share this machine's cores"):
+        says(tmp_path, "bench", "--resume", "last", "--parallel", "2", "--dry-run")
+
+
 def test_a_sweep_is_shown_with_interval_doubts_and_failures(measured: SweepFolder, tmp_path: Path) -> None:
     shown = says(tmp_path, "sweeps", "show", "last")
     line = next(line for line in shown.splitlines() if line.startswith("batch_size 10"))
@@ -66,6 +85,55 @@ def test_a_sweep_is_shown_with_interval_doubts_and_failures(measured: SweepFolde
     assert "failed     batch_size 20: out of memory" in shown
     assert measured.name in says(tmp_path, "sweeps")
     assert says(tmp_path, "sweeps", "path", "last").strip() == str(measured.path)
+
+
+def footer(root: Path, *arguments: str) -> str:
+    return says(root, "sweeps", "show", "last", *arguments).split("\n\n")[-1]
+
+
+def test_the_footer_says_what_intervals_are_and_how_sure(measured: SweepFolder, tmp_path: Path) -> None:
+    said = footer(tmp_path)
+    assert "median of the runs, with a 95 % bootstrap interval" in said
+    assert "missing: runs until the 95 % interval of examples/s is within +/- 5 %" in said
+    assert "of 2 runs such an interval is sure to 50% at most" in said
+    other = footer(tmp_path, "--figure", "steps_per_s")
+    assert other.startswith("steps/s: median")
+    assert "interval of examples/s is within" in other  # for that one runs are repeated
+    for repeat in range(2, 7):
+        record(measured, "batch-size-10", 0.1, repeat)
+    assert "sure to" not in footer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("statistic", "footer_says", "row_says"),
+    [
+        ("mean", "mean of the runs, +/- its standard error", "+/- 10 (jitter"),
+        ("mlperf", "mean without the best and the worst run", "not known"),
+    ],
+)
+def test_an_interval_is_what_the_footer_says_and_none_where_it_is_not_known(
+    tmp_path: Path, statistic: str, footer_says: str, row_says: str
+) -> None:
+    path = sweep_file(tmp_path, measure={"repeats": 3, "steps": 10, "statistic": statistic})
+    sweep = prepare(load_sweep(path), tmp_path)
+    for repeat, seconds in enumerate((0.1, 0.125)):
+        record(sweep, "batch-size-10", seconds, repeat)
+    shown = says(tmp_path, "sweeps", "show", "last")
+    assert footer_says in shown
+    assert "sure to" not in shown
+    assert row_says in next(line for line in shown.splitlines() if line.startswith("batch_size 10"))
+
+
+def test_estimates_without_an_interval_say_so() -> None:
+    assert interval_text(estimate([100.0])) == "100 (one run)"
+    assert interval_text(estimate([100.0, 101.0, 102.0], "mlperf")) == "101 (interval not known)"
+    event = {"group": "ps", "path": "cluster.ps", "value": 1, "tried": [1, 2], "skipped": [], "may_lose": None}
+    assert "with so few runs of each" in choice_text(event)
+
+
+def test_rows_of_a_table_for_programs_may_have_other_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    print_csv([{"name": "a", "why": "A has none"}, {"name": "b", "ratio_value": 2.0}])
+    assert capsys.readouterr().out == "name,why,ratio_value\na,A has none,\nb,,2.0\n"
 
 
 def test_programs_get_the_same_as_json_and_csv(measured: SweepFolder, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,17 @@ import pytest
 from test_record import row, write_rows
 
 from headway.bench.compare import compare_all, open_side
-from headway.bench.conduct import check_parallel, check_same_machine, plan_of, prepare
+from headway.bench.conduct import check_parallel, check_same_machine, other_commit, plan_of, prepare
 from headway.bench.folder import SweepFolder, samples, value_in_words
+from headway.bench.judge import Machine, evidence, judged
+from headway.bench.schedule import progress_of
 from headway.bench.table import rows
 from headway.errors import Busy, FormatError, NotFound, SiteError, SpecError
 from headway.launch.prepare import create_run
 from headway.record.files import to_json
 from headway.record.folder import RunFolder
-from headway.record.seal import seal
+from headway.record.run import Run
+from headway.record.seal import result, seal
 from headway.spec import Task
 from headway.spec.load import parse_job
 from headway.spec.sweep import load_sweep
@@ -43,12 +47,13 @@ def sweep(tmp_path: Path) -> SweepFolder:
     return prepare(load_sweep(sweep_file(tmp_path)), tmp_path)
 
 
-def make_run(sweep: SweepFolder, key: str, seconds: float) -> RunFolder:
+def make_run(sweep: SweepFolder, key: str, seconds: float, **fields: Any) -> RunFolder:
     """A sealed run whose chief made 40 steps of that length, as the trial asks for them."""
     trial = sweep.trial(key)
     folder = create_run(parse_job(trial.job), sweep.runs)
-    size = trial.job["workload"]["batch_size"]
-    made = [row(100 + seconds * number, number, seconds=seconds, examples=size) for number in range(1, 41)]
+    size = trial.job["workload"].get("batch_size", 100)
+    given = {"seconds": seconds, "examples": size, **fields}
+    made = [row(100 + seconds * number, number, **given) for number in range(1, 41)]
     write_rows(folder, CHIEF, made)
     folder.events("launcher").write_text("")
     facts = folder.facts()
@@ -61,7 +66,7 @@ def record(sweep: SweepFolder, key: str, seconds: float, repeat: int = 0, **fiel
     run = make_run(sweep, key, seconds)
     events = sweep.writer()
     events.write("started", trial=key, repeat=repeat, run=run.name)
-    size = sweep.trial(key).job["workload"]["batch_size"]
+    size = sweep.trial(key).job["workload"].get("batch_size", 100)
     ended = {"state": "finished", "reason": "measured", "seconds": 8.0, "value": size / seconds, "marks": [], **fields}
     events.write("ended", trial=key, repeat=repeat, run=run.name, **ended)
     events.close()
@@ -131,6 +136,7 @@ def test_what_a_budget_left_out_is_open_again_when_the_sweep_goes_on(sweep: Swee
         "left_out",
         "budget 5 s: it was not tried",
     )
+    assert [trial.state for trial in sweep.trials(goes_on=True)] == ["planned", "planned"]
     events.write("begun")
     events.close()
     assert sweep.trial("batch-size-20").state == "planned"
@@ -155,11 +161,38 @@ def test_a_sweep_goes_on_only_on_a_machine_like_the_one_it_was_begun_on(sweep: S
         check_same_machine(SweepFolder(sweep.path))
 
 
+def test_a_sweep_that_goes_on_at_another_commit_says_so(sweep: SweepFolder) -> None:
+    assert other_commit(sweep) is None
+    facts = json.loads(sweep.file.read_text())
+    facts["environment"]["commit"] = {"hash": "f" * 40, "has_changes": True}
+    sweep.file.write_text(json.dumps(facts))
+    assert "begun at commit fffffff with changes" in str(other_commit(SweepFolder(sweep.path)))
+
+
+def test_a_figure_that_is_no_number_any_more_fails_the_run_and_not_the_sweep(sweep: SweepFolder) -> None:
+    run = Run(make_run(sweep, "batch-size-10", 0.1, loss=math.nan))
+    assert judged(run, "train_loss", Machine()) == {
+        "state": "failed",
+        "reason": "its train_loss is nan: no number. Has the training diverged?",
+    }
+    assert judged(run, "examples_per_s", Machine())["value"] == pytest.approx(100)
+    record(sweep, "batch-size-20", 0.1, value=math.nan)  # by a version that knew nothing of this
+    assert progress_of(sweep.trial("batch-size-20")).values == ()
+
+
+def test_a_run_with_several_steps_in_a_call_is_not_short(tmp_path: Path) -> None:
+    path = sweep_file(tmp_path, measure={"repeats": 3, "steps": 100}, set={"workload.steps_per_call": 5})
+    sweep = prepare(load_sweep(path), tmp_path)
+    run = Run(make_run(sweep, "batch-size-10", 0.1, num_steps=5, accepted=5, examples=50))
+    assert evidence(run, result(run), None).made == {"chief/0": 200}
+    assert "short" not in judged(run, "examples_per_s", Machine())["marks"]
+
+
 def test_trials_that_share_cores_are_never_run_at_once(tmp_path: Path) -> None:
     loaded = load_sweep(sweep_file(tmp_path))
-    check_parallel(loaded, 1)
+    check_parallel(loaded.job, 1)
     with pytest.raises(SiteError, match="share this machine's cores"):
-        check_parallel(loaded, 2)
+        check_parallel(loaded.job, 2)
 
 
 # --- side by side ---------------------------------------------------------------------------------------------------
@@ -228,7 +261,8 @@ def test_two_runs_are_compared_by_parts_of_their_time(tmp_path: Path) -> None:
     (effect,) = found.effects
     assert effect.effect is not None
     assert effect.effect.value == pytest.approx(2.0, rel=0.1)
-    assert found.is_within_runs
+    assert found.single == ("A", "B")
+    assert any("one run each" in line for line in found.lines())
     with pytest.raises(NotFound, match="no sweep and no run"):
         open_side(tmp_path, "neither")
 
@@ -240,6 +274,7 @@ def test_two_runs_are_compared_by_parts_of_their_time(tmp_path: Path) -> None:
         ({"name": "resnet", "depth": 20}, "resnet (depth 20)"),
         ({"kind": "ps-sync"}, "ps-sync"),
         ({"per_hour": 4, "start": 0.07}, "(per_hour 4, start 0.07)"),
+        ({"count": 2, "devices": 2}, "2 (devices 2)"),
     ],
 )
 def test_a_value_is_said_in_words(value: Any, words: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def test_a_few_steps_say_nothing_of_a_drift() -> None:
 
 
 def evidence(**changes: Any) -> Evidence:
-    return Evidence(**{"step_seconds": {"chief/0": steps(50)}, "ours": 1.5, **changes})
+    return Evidence(**{"step_seconds": {"chief/0": steps(50)}, "made": {"chief/0": 50}, "ours": 1.5, **changes})
 
 
 def test_an_idle_machine_gives_no_mark() -> None:
@@ -85,6 +86,30 @@ def test_restarts_and_unfinished_warm_ups_and_missing_steps_are_marked() -> None
     found = marks(evidence(restarts=1, was_steady=False, asked_steps=60))
     assert set(found) == {"restarted", "unsteady", "short"}
     assert found["short"] == "only 50 of 60 steps were measured"
+
+
+def test_steps_are_counted_and_not_the_calls_that_made_them() -> None:
+    assert "short" not in marks(evidence(made={"chief/0": 500}, asked_steps=500))
+    assert marks(evidence(made={"chief/0": 500, "worker/0": 490}, asked_steps=500))["short"].startswith("only 490 of")
+
+
+def test_what_others_do_on_cores_that_are_not_ours_is_no_load(tmp_path: Path) -> None:
+    machine = Machine(proc=tmp_path, groups=tmp_path, cpus=tmp_path)
+    ours = sorted(os.sched_getaffinity(0))
+
+    def write(user: int, elsewhere: int) -> None:
+        cores = [f"cpu{core} {user} 0 0 5000 10 0 0 0 0 0" for core in ours]
+        other = f"cpu{max(ours) + 1} {elsewhere} 0 0 5000 10 0 0 0 0 0"
+        whole = f"cpu  {user * len(ours) + elsewhere} 0 0 5000 10 0 0 0 0 0"
+        (tmp_path / "stat").write_text("\n".join([whole, *cores, other, "intr 1 2", ""]))
+        machine.look()
+
+    write(1000, 1000)
+    write(1300, 9000)
+    first, last = (look.t for look in machine.looks)
+    load = machine.between(first, last)
+    assert load is not None
+    assert load.busy == pytest.approx(3.0 * len(ours) / (last - first))
 
 
 def test_a_machine_is_read_from_counters(tmp_path: Path) -> None:

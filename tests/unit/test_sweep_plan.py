@@ -149,6 +149,32 @@ def test_a_search_is_on_synthetic_data_and_its_best_on_real_data(tmp_path: Path)
     assert found.grid == 2 + 2 * 4
 
 
+def test_a_baseline_can_be_the_best_of_a_search(tmp_path: Path) -> None:
+    """It is one trial, of the plan, and a candidate like the others."""
+    found = plan(tmp_path, vary={"cluster.ps": {"best_of": [1, 2, 3]}}, baseline={"cluster.ps": 1})
+    (group,) = found.groups
+    assert keys(found) == ["ps-1-synthetic", "ps-1-real"]
+    assert [(each.key, each.value) for each in group.candidates] == [
+        ("ps-1-synthetic", 1),
+        ("ps-2-synthetic", 2),
+        ("ps-3-synthetic", 3),
+    ]
+    assert [(each.key, each.value, each.is_baseline) for each in group.finals] == [
+        ("ps-1-real", 1, True),
+        ("ps-2-real", 2, False),
+        ("ps-3-real", 3, False),
+    ]
+
+
+def test_a_search_among_values_that_make_no_difference_is_none(tmp_path: Path) -> None:
+    found = plan(
+        tmp_path,
+        vary={"strategy": ["single", "ps-async"], "cluster.ps": {"best_of": [1, 2]}},
+        baseline={"strategy": "single"},
+    )
+    assert [group.settings for group in found.groups] == [{"strategy": "ps-async"}]
+
+
 def test_a_search_with_made_up_data_needs_no_second_run(tmp_path: Path) -> None:
     found = plan(tmp_path, set={"workload.dataset": "synthetic"}, vary={"cluster.ps": {"best_of": [1, 2]}})
     assert found.groups[0].finals == ()
@@ -168,6 +194,28 @@ def test_overrides_are_for_the_sweep_or_else_for_its_job(tmp_path: Path) -> None
     assert loaded.sweep.measure.repeats == 2
     assert loaded.job["workload"]["batch_size"] == 7
     assert loaded.sweep.name == "my-sweep"
+
+
+@pytest.mark.parametrize(
+    ("override", "varied"),
+    [
+        ("cluster.training=4", "cluster.training"),
+        ("cluster={training: 4, ps: 2}", "cluster.training"),
+        ("workload.dataset.size=0.5", "workload.dataset"),
+        ("strategy=ps-sync", "strategy.kind"),
+    ],
+)
+def test_an_override_that_the_grid_overwrites_is_refused(tmp_path: Path, override: str, varied: str) -> None:
+    with pytest.raises(SpecError, match=f"the sweep varies {varied}, and each of its trials"):
+        load(tmp_path, override, vary={varied: ["mnist"]})
+
+
+def test_an_override_beside_a_varied_setting_holds(tmp_path: Path) -> None:
+    loaded = load(tmp_path, "strategy=ps-sync", "cluster.ps=2", vary={"strategy.transfer": ["float32", "bfloat16"]})
+    assert loaded.job["strategy"] == {"kind": "ps-sync"}
+    assert load(tmp_path, "vary={cluster.training: [4]}", vary={"cluster.training": [1]}).sweep.vary == {
+        "cluster.training": [4]
+    }
 
 
 def test_full_replaces_the_grid_and_merges_the_rest(tmp_path: Path) -> None:

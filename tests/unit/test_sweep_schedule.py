@@ -126,3 +126,19 @@ def test_a_budget_cuts_repeats_before_it_leaves_out_trials() -> None:
     assert len(tight.cut) == 4
     tighter = fit(known, MEASURE, budget=25, seed=1)
     assert len(tighter.left_out) == 2
+
+
+def test_a_run_that_takes_too_long_is_passed_over_for_one_that_ends_in_time() -> None:
+    long, short = done("long", 100, seconds=60), done("short", 100, 101, seconds=5)
+    trials = [long, short]
+    assert following(trials, MEASURE, 1) == "long"
+    assert following(trials, MEASURE, 1, left=100) == "long"
+    assert following(trials, MEASURE, 1, left=20) == "short"
+    assert following(trials, MEASURE, 1, left=4) is None
+    fitting = fit(trials, MEASURE, budget=20, seed=1)
+    assert (fitting.runs, fitting.cut) == (1, ("long",))
+
+
+def test_before_the_first_run_what_fits_is_a_guess() -> None:
+    assert fit([Progress("a")], MEASURE, budget=1000, seed=1).is_guess
+    assert not fit([Progress("a"), done("b", 1)], MEASURE, budget=1000, seed=1).is_guess

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from headway.bench.facts import ENDS, RATES, chosen, commits_of, differences, is_below, run_facts
+from headway.bench.figures import check_figure, finite_figure
 from headway.bench.folder import SweepFolder, Trial, samples
 from headway.bench.judge import window
 from headway.errors import NotFound, SpecError
@@ -20,22 +22,6 @@ from headway.record.seal import result
 
 FEW = 4
 BLOCKS = 10  # parts of one run's measured time, for an interval where there is but one run
-# Of no weight for rates: names, where things are, what happens after a failure, when it ends.
-IGNORED = (
-    "name",
-    "seed",
-    "export",
-    "restart",
-    "limits",
-    "expose",
-    "checkpoint",
-    "site.ports",
-    "workload.stop",
-    "workload.code",
-    "workload.directory",
-    "measure",
-)
-PACKAGES = ("tensorflow-cpu", "tensorflow", "numpy", "grpcio", "protobuf")
 
 
 @dataclass(frozen=True)
@@ -43,7 +29,6 @@ class Side:
     """A sweep's trials, or one run, to be put beside another."""
 
     name: str
-    environment: Mapping[str, Any]
     points: tuple[Point, ...]
 
 
@@ -53,10 +38,17 @@ class Point:
     name: str
     facts: Mapping[str, Any]
     """Dotted path -> value: the settings, and `machine...`, `versions...`."""
-    varied: frozenset[str]
-    """Settings in which points of one side differ: they are what a point is found by, not what must be alike."""
+    chosen: frozenset[str]
+    """Settings that Headway chose itself."""
     trial: Trial | None = None
     run: Run | None = None
+
+    @property
+    def runs(self) -> list[Run]:
+        """Those that count."""
+        if self.trial is None:
+            return [self.run] if self.run is not None else []
+        return [Run(each.folder) for each in self.trial.runs if each.counts]
 
     def samples(self, figure: str) -> list[float]:
         if self.trial is not None:
@@ -87,7 +79,8 @@ class Comparison:
     """Allowed differences."""
     only: tuple[str, ...] = ()
     """Trials that only one side has."""
-    is_within_runs: bool = False
+    single: tuple[str, ...] = ()
+    """Sides that are one run: `A`, `B`."""
     doubts: tuple[str, ...] = ()
     """Sides and trials of which doubtful runs had to be taken."""
 
@@ -98,16 +91,24 @@ class Comparison:
             "effects": [each.as_value() for each in self.effects],
             "differing": {path: list(values) for path, values in self.differing.items()},
             "only_in_one": list(self.only),
+            "single_runs": list(self.single),
             "doubts": list(self.doubts),
         }
 
     def lines(self) -> list[str]:
         lines = [f"A  {self.a}", f"B  {self.b}"]
-        lines += [f"   {path}: {_shown(a)} and {_shown(b)}" for path, (a, b) in self.differing.items()]
+        for path, (a, b) in self.differing.items():
+            is_whole = path == "commit"  # all are named: one may be that of a single run among many
+            lines.append(f"   {path}: {_shown(a, is_whole)} and {_shown(b, is_whole)}")
         lines += [f"   only in one of them: {name}" for name in self.only]
         lines += [f"   doubtful: {text}" for text in self.doubts]
-        if self.is_within_runs:
+        if len(self.single) == 2:
             lines.append("   one run each: intervals are from parts of each run, and say nothing of how runs differ")
+        elif self.single:
+            lines.append(
+                f"   {self.single[0]} is one run: of how runs differ, intervals say nothing on that side, only of how "
+                "parts of that run do"
+            )
         return [*lines, ""]
 
 
@@ -128,70 +129,46 @@ def _of_sweep(sweep: SweepFolder) -> Side:
     trials = [trial for trial in sweep.trials() if any(run.counts for run in trial.runs)]
     if not trials:
         raise SpecError(f"{sweep.name}: no trial is done yet, so there is nothing to compare")
-    varied = frozenset(path for trial in sweep.trials() for path in trial.settings)
-    if len({trial.data for trial in trials}) > 1:
-        varied |= {"workload.dataset"}
     points = []
     for trial in trials:
         run = Run(next(each for each in trial.runs if each.counts).folder)
-        points.append(Point(trial.key, trial.name, run_facts(run), varied, trial=trial))
-    return Side(sweep.name, sweep.environment, tuple(points))
+        points.append(Point(trial.key, trial.name, run_facts(run), chosen(run), trial=trial))
+    return Side(sweep.name, tuple(points))
 
 
 def _of_run(run: Run) -> Side:
-    return Side(run.name, run.environment, (Point("", run.name, run_facts(run), frozenset(), run=run),))
-
-
-def run_facts(run: Run) -> dict[str, Any]:
-    """What must be alike for a comparison to say anything: the job as it ran, without what Headway chose itself, and
-    the machine."""
-    chosen = {choice["path"] for choice in run.choices}
-    job = {path: value for path, value in flat(run.job).items() if not _is_below(path, IGNORED) and path not in chosen}
-    here = run.environment
-    packages = here.get("packages", {})
-    return {
-        **job,
-        **{f"machine.{name}": here.get(name) for name in ("cpu", "cores", "memory")},
-        "versions.python": ".".join(str(here.get("python", "")).split(".")[:2]),
-        **{f"versions.{name}": packages.get(name) for name in PACKAGES if name in packages},
-    }
-
-
-def flat(value: Any, path: str = "") -> dict[str, Any]:
-    """Every leaf with its dotted path."""
-    if isinstance(value, Mapping):
-        return {
-            name: leaf for key, inner in value.items() for name, leaf in flat(inner, f"{path}.{key}".strip(".")).items()
-        }
-    return {path: value}
+    return Side(run.name, (Point("", run.name, run_facts(run), chosen(run), run=run),))
 
 
 def compare_all(a: Side, b: Side, across: tuple[str, ...] = (), figure: str = "examples_per_s") -> Comparison:
     """Trial by trial. SpecError names the first facts that differ and are not in `across`."""
+    check_figure(figure, "--figure")
     pairs, only = _pairs(a, b)
     if not pairs:
         here, there = (", ".join(point.name for point in side.points[:4]) for side in (a, b))
         raise SpecError(f"{a.name} and {b.name} have no trial in common: {here} in one, {there} in the other")
+    ignored = ENDS if figure in RATES else ()
     allowed: dict[str, tuple[Any, Any]] = {}
     for left, right in pairs:
-        permitted = (*across, *(left.varied & right.varied))
-        for path, values in differences(left.facts, right.facts).items():
-            if _is_below(path, permitted):
-                if not _is_below(path, left.varied & right.varied):
-                    allowed[path] = values
+        for path, values in differences(left.facts, right.facts, left.chosen & right.chosen).items():
+            if is_below(path, ignored):
+                continue
+            if is_below(path, across):
+                allowed[path] = values
                 continue
             where = f"{left.name}: " if len(pairs) > 1 else ""
             raise SpecError(
                 f"{a.name} and {b.name} are not alike: {where}{path} is {_shown(values[0])} in one and "
                 f"{_shown(values[1])} in the other. If that is what you want to compare: --across {across_for(path)}"
             )
-    commits = [(side.environment.get("commit") or {}).get("hash") for side in (a, b)]
-    if commits[0] != commits[1]:
-        allowed["commit"] = (commits[0], commits[1])
+    commits = [commits_of(run for pair in pairs for run in pair[side].runs) for side in (0, 1)]
+    if commits[0] != commits[1] or len(commits[0]) > 1:
+        allowed["commit"] = (", ".join(commits[0]), ", ".join(commits[1]))
     effects = tuple(_effect(left, right, figure) for left, right in pairs)
     sides = {"A": [left for left, _ in pairs], "B": [right for _, right in pairs]}
     doubts = tuple(text for side, points in sides.items() if (text := _doubt(side, points)))
-    return Comparison(a.name, b.name, effects, allowed, only, any(left.run for left, _ in pairs), doubts)
+    single = tuple(side for side, points in sides.items() if any(point.run for point in points))
+    return Comparison(a.name, b.name, effects, allowed, only, single, doubts)
 
 
 def _doubt(side: str, points: list[Point]) -> str | None:
@@ -221,15 +198,6 @@ def _pairs(a: Side, b: Side) -> tuple[list[tuple[Point, Point]], tuple[str, ...]
     return pairs, tuple(point.name for point in (*a.points, *b.points) if point.key not in met)
 
 
-def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """A setting that one of them was made before counts as its default: it is left out."""
-    return {path: (a[path], b[path]) for path in a if path in b and a[path] != b[path]} | {
-        path: (a.get(path), b.get(path))
-        for path in sorted(set(a) ^ set(b))
-        if path.startswith(("workload.model.", "workload.dataset.", "versions."))
-    }
-
-
 def _effect(left: Point, right: Point, figure: str) -> Effect:
     name = left.name if left.trial is not None else figure
     one, other = left.samples(figure), right.samples(figure)
@@ -240,37 +208,34 @@ def _effect(left: Point, right: Point, figure: str) -> Effect:
         return Effect(name, _middle(one), _middle(other), None, "A is not above 0: there is no ratio")
     found = ratio(other, one)
     # Two or three samples make an interval, but one that is wrong more often than one in twenty times.
-    few = f", of only {found.num} runs" if 1 < found.num < FEW and left.trial is not None else ""
+    fewest = min((len(values) for point, values in ((left, one), (right, other)) if point.trial), default=FEW)
+    few = f", of only {fewest} runs" if 1 < fewest < FEW else ""
     return Effect(name, _middle(one), _middle(other), found, in_words(found) + few)
 
 
 def run_samples(run: Run, figure: str) -> list[float]:
     """Of one run: rates of equal parts of its measured time; other figures have one value."""
     figures = result(run)
-    value = figures.get(figure)
+    value = finite_figure(figures, figure)
     if value is None:
         return []
-    span = window(run) if figure in ("examples_per_s", "steps_per_s", "task_steps_per_s") else None
+    span = window(run) if figure in RATES else None
     if span is None:
-        return [float(value)]
+        return [value]
     steps = run.table("steps")
     inside = np.asarray(steps["t"]) > span[0]
     what = np.asarray(steps["examples" if figure == "examples_per_s" else "num_steps"], dtype=np.float64)[inside]
     done, _ = np.histogram(np.asarray(steps["t"])[inside], bins=BLOCKS, range=span, weights=what)
     if np.count_nonzero(done) < BLOCKS or what.size < 3 * BLOCKS:
-        return [float(value)]
+        return [value]
     # Parts say how much it varies; how much there is altogether is said by the run's own figure.
-    return [float(each) for each in done / done.mean() * float(value)]
+    return [float(each) for each in done / done.mean() * value]
 
 
 def _middle(values: list[float]) -> float | None:
     return float(np.median(values)) if values else None
 
 
-def _is_below(path: str, given: Iterable[str]) -> bool:
-    return any(path == each or path.startswith(f"{each}.") for each in given)
-
-
-def _shown(value: Any) -> str:
+def _shown(value: Any, is_whole: bool = False) -> str:
     text = str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return text if is_whole or len(text) <= 60 else f"{text[:57]}..."

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from headway.bench import judge
+from headway.bench.facts import commit_in_words
 from headway.bench.folder import SweepFolder, Trial
 from headway.bench.plan import Group, Plan, Planned, make_plan
 from headway.bench.schedule import (
@@ -37,7 +38,6 @@ from headway.metrics.estimate import Estimate
 from headway.record.files import EventWriter
 from headway.record.folder import RunFolder
 from headway.record.run import Run
-from headway.record.seal import result
 from headway.spec.cluster import Task
 from headway.spec.load import parse_job
 from headway.spec.sweep import LoadedSweep
@@ -88,9 +88,15 @@ def plan_of(folder: SweepFolder) -> Plan:
     return Plan(tuple(Planned(**entry) for entry in folder.facts["plan"]), tuple(groups))
 
 
-def check_parallel(loaded: LoadedSweep, parallel: int) -> None:
-    """Trials at the same time need nodes of their own."""
-    kind = parse_job(loaded.job).site.kind
+def open_searches(folder: SweepFolder) -> list[Group]:
+    """Those that have not chosen yet."""
+    chosen = {event["group"] for event in folder.choices}
+    return [group for group in plan_of(folder).groups if group.key not in chosen]
+
+
+def check_parallel(job: dict[str, Any], parallel: int) -> None:
+    """Trials at the same time need nodes of their own. `job`: the sweep's, as settings."""
+    kind = parse_job(job).site.kind
     if parallel > 1 and kind in ("local", "emulated"):
         raise SiteError(
             f"--parallel {parallel}: trials on site {kind} share this machine's cores, and would measure each other. "
@@ -110,6 +116,14 @@ def check_same_machine(folder: SweepFolder) -> None:
                 f"{folder.name} was begun with {name}: {before}, and here it is {here}: its runs could not be put side "
                 "by side. Begin a new sweep, and put both side by side with `headway compare`"
             )
+
+
+def other_commit(folder: SweepFolder) -> str | None:
+    """In words, where the sweep goes on with another commit than it was begun at."""
+    then, now = commit_in_words(folder.environment), commit_in_words(environment())
+    if then == now:
+        return None
+    return f"begun at commit {then}, and goes on at {now}: its runs are of both"
 
 
 def conduct(folder: SweepFolder, show: Show, budget: float | None = None) -> Literal["finished", "interrupted"]:
@@ -161,15 +175,12 @@ class _Conductor:
             pass
         trials = {trial.key: trial for trial in self.folder.trials() if trial.state != "left_out"}
         progress = [progress_of(trial) for trial in trials.values()]
-        key = following(progress, self.measure, self.seed)
+        left = self._budget_left()
+        key = following(progress, self.measure, self.seed, left)
         if key is None:
+            if left is not None:
+                self._leave_out(progress, left)
             return None
-        if self.budget is not None:
-            here = next(each for each in progress if each.key == key)
-            left, needed = self.budget - (time.monotonic() - self.began), expected_seconds(here, progress)
-            if needed > left:
-                self._leave_out(progress, left, needed)
-                return None
         trial = trials[key]
         made = next(each for each in progress if each.key == key)
         if made.made >= self.measure.repeats:
@@ -178,28 +189,30 @@ class _Conductor:
         self.show.running(trial, number, len(trials), made.made, self._left(progress))
         return trial
 
+    def _budget_left(self) -> float | None:
+        return None if self.budget is None else self.budget - (time.monotonic() - self.began)
+
     def _left(self, progress: list[Progress]) -> float:
         """Seconds until the end, as far as can be said: a search that goes on wants at least one candidate or the best
         one on real data."""
-        chosen = {event["group"] for event in self.folder.choices}
-        searching = sum(group.key not in chosen for group in self.plan.groups)
         each = expected_seconds(Progress(""), progress) * self.measure.repeats
-        return remaining_seconds(progress, self.measure) + searching * each
+        wanted = remaining_seconds(progress, self.measure) + len(open_searches(self.folder)) * each
+        left = self._budget_left()
+        return wanted if left is None else max(0.0, min(wanted, left))
 
-    def _leave_out(self, progress: list[Progress], left: float, needed: float) -> None:
-        """The budget is used up."""
+    def _leave_out(self, progress: list[Progress], left: float) -> None:
+        """What the budget has no room for."""
         assert self.budget is not None
+        budget, was_left = f"budget {format_seconds(self.budget)}", f"{format_seconds(max(0.0, left))} were left"
         for each in progress:
             if runs := need(each, self.measure).runs:
                 what = f"{runs} more run{'s' * (runs > 1)}" if each.made else "it was not tried"
-                reason = (
-                    f"budget {format_seconds(self.budget)}: {what}; a run takes about {format_seconds(needed)}, and "
-                    f"{format_seconds(max(0.0, left))} were left"
-                )
-                self.events.write("left_out", trial=each.key, reason=reason)
-        for group in self.plan.groups:
-            if group.key not in {event["group"] for event in self.folder.choices}:
-                self.show.line(f"{group.key}: the best {group.path} was not found within the budget")
+                takes = f"a run takes about {format_seconds(expected_seconds(each, progress))}"
+                self.events.write("left_out", trial=each.key, reason=f"{budget}: {what}; {takes}, and {was_left}")
+        for group in open_searches(self.folder):
+            reason = f"{budget}: not every value that may be the best was tried, and {was_left}"
+            self.events.write("not_found", group=group.key, path=group.path, reason=reason)
+            self.show.line(f"{group.key}: the best {group.path} was not found within the budget")
 
     # --- the search for the best -----------------------------------------------------------------------------
     def _search(self) -> bool:
@@ -261,7 +274,7 @@ class _Conductor:
         )
         self.show.chosen(event)
         final = next((each for each in group.finals if each.value == best.value), None)
-        if final is not None:
+        if final is not None and all(trial.key != final.key for trial in self.folder.trials()):
             self._plan(final)
 
     # --- one run ---------------------------------------------------------------------------------------------
@@ -286,7 +299,7 @@ class _Conductor:
             raise Interrupted
         if state == "finished":
             try:
-                event |= self._judged(RunFolder(self.folder.runs / name))
+                event |= judge.judged(Run(RunFolder(self.folder.runs / name)), self.measure.figure, self.machine)
             except Exception as error:  # a record that cannot be read
                 event |= {"state": "failed", "reason": f"{type(error).__name__}: {error}"}
             state = event.pop("state", state)
@@ -298,21 +311,6 @@ class _Conductor:
         progress = [progress_of(each) for each in self.folder.trials() if each.state != "left_out"]
         found = of_values(progress_of(now).values, self.measure)
         self.show.ended(now, written, found, self._left(progress))
-
-    def _judged(self, folder: RunFolder) -> dict[str, Any]:
-        """What the run came to, and whether it can be believed."""
-        run = Run(folder)
-        figures = result(run)
-        value = figures.get(self.measure.figure)
-        measured = judge.window(run)
-        if measured is None or not isinstance(value, (int, float)):
-            return {"state": "failed", "reason": f"it gave no {self.measure.figure}: nothing was measured"}
-        time.sleep(max(0.0, min(judge.EVERY, measured[1] + judge.EVERY - time.time())))  # for a look behind its end
-        load = self.machine.between(*measured)
-        seen = judge.evidence(run, figures, load)
-        why = judge.marks(seen)
-        machine = {**asdict(load), "ours": seen.ours} if load else None
-        return {"value": float(value), "marks": list(why), "why": why, "load": machine}
 
 
 class _Quiet:
@@ -334,11 +332,11 @@ class _Quiet:
 
 
 def fits(folder: SweepFolder, budget: float) -> Fit:
-    """What a budget is enough for, as far as is known before the first run."""
-    plan = plan_of(folder)
-    known = {trial.key: progress_of(trial) for trial in folder.trials() if trial.state != "left_out"}
-    everything = [known.get(trial.key, Progress(trial.key)) for trial in plan.trials if not trial.left_out]
-    for group in plan.groups:
-        possible = [each for each in group.candidates if not each.left_out]
-        everything += [known.get(each.key, Progress(each.key)) for each in [*possible, *group.finals[:1]]]
-    return fit(everything, folder.spec.measure, budget, folder.spec.seed)
+    """What a budget is enough for, as far as is known now. Of a search that has not chosen yet every candidate may be
+    wanted, and one of them on real data."""
+    everything = {trial.key: progress_of(trial) for trial in folder.trials(goes_on=True) if trial.state != "left_out"}
+    for group in open_searches(folder):
+        for each in (*group.candidates, *group.finals[:1]):
+            if not each.left_out:
+                everything.setdefault(each.key, Progress(each.key))
+    return fit(list(everything.values()), folder.spec.measure, budget, folder.spec.seed)

@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from headway.bench.figures import finite_figure
 from headway.errors import FormatError, HeadwayError
 from headway.record import lock
 from headway.record.files import EventWriter, read_events, read_json, to_json, write_atomically
@@ -100,15 +101,15 @@ class Trial:
 def value_in_words(value: Any) -> str:
     if not isinstance(value, dict):
         return str(value)
-    name = value.get("name", value.get("kind", value.get("count")))
-    rest = ", ".join(f"{key} {value_in_words(inner)}" for key, inner in value.items() if inner is not name)
-    return " ".join([*([] if name is None else [str(name)]), *([f"({rest})"] if rest else [])])
+    said = next((key for key in ("name", "kind", "count") if key in value), None)
+    rest = ", ".join(f"{key} {value_in_words(inner)}" for key, inner in value.items() if key != said)
+    return " ".join([*([] if said is None else [str(value[said])]), *([f"({rest})"] if rest else [])])
 
 
 def samples(trial: Trial, figure: str = "examples_per_s") -> list[float]:
-    """That figure of the runs that count."""
-    found = [run.figures.get(figure) for run in trial.runs if run.counts and run.figures]
-    return [float(value) for value in found if isinstance(value, (int, float)) and math.isfinite(value)]
+    """That figure of the runs that count; also one by a dotted name, such as `role_use.ps.rss.max`."""
+    found = [finite_figure(run.figures, figure) for run in trial.runs if run.counts and run.figures]
+    return [value for value in found if value is not None]
 
 
 class SweepFolder:
@@ -204,11 +205,11 @@ class SweepFolder:
         return EventWriter(self.trials_file)
 
     # --- what came out ---------------------------------------------------------------------------------------
-    def trials(self) -> list[Trial]:
-        """Every trial of the plan and of the search, in the plan's order."""
-        return read_trials(
-            self.facts["plan"], self.events(), self._run_folder, self.spec.measure.repeats, self.is_held()
-        )
+    def trials(self, goes_on: bool = False) -> list[Trial]:
+        """Every trial of the plan and of the search, in the plan's order. `goes_on`: as they are when the sweep is gone
+        on with, and what an earlier session had no time for is open again."""
+        events = [*self.events(), *([{"kind": "begun"}] if goes_on else [])]
+        return read_trials(self.facts["plan"], events, self._run_folder, self.spec.measure.repeats, self.is_held())
 
     def trial(self, key: str) -> Trial:
         return next(trial for trial in self.trials() if trial.key == key)
@@ -220,6 +221,13 @@ class SweepFolder:
     def choices(self) -> list[dict[str, Any]]:
         """What searches have chosen: group, path, value, tried, saved, lost, certain."""
         return [event for event in self.events() if event["kind"] == "chosen"]
+
+    @property
+    def not_found(self) -> list[dict[str, Any]]:
+        """Searches that the last session had no time to end: group, path, reason."""
+        events = self.events()
+        begun = max((number for number, event in enumerate(events) if event["kind"] == "begun"), default=0)
+        return [event for event in events[begun:] if event["kind"] == "not_found"]
 
     @property
     def is_finished(self) -> bool:

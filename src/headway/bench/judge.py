@@ -1,4 +1,4 @@
-"""Can a run be believed? Pure but for `evidence`, which reads the run, and `Machine`, which reads /proc.
+"""Can a run be believed? Pure but for `judged` and `evidence`, which read the run, and `Machine`, which reads /proc.
 
 A run is marked, with what was seen, where
 - loaded: others used this machine's CPUs while it was measured, or a hypervisor gave them away (steal);
@@ -16,15 +16,18 @@ import resource
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from headway.bench.figures import why_missing
+from headway.metrics.lookup import figure_of
 from headway.record.files import read_events
 from headway.record.folder import LAUNCHER
 from headway.record.run import Run
+from headway.record.seal import result
 
 # Of this machine's cores, used by others. On two quiet cores 47 runs saw -0.14 to 0.04 of them (a run's own use is
 # sampled), beside other work 22 saw 0.07 to 0.6.
@@ -60,7 +63,9 @@ class Evidence:
     """What a verdict is made of."""
 
     step_seconds: Mapping[str, Sequence[float]]
-    """Of each training task, without warm-up, in the order of time."""
+    """Of each training task, without warm-up, in the order of time: one for each call, which may make several steps."""
+    made: Mapping[str, int]
+    """Measured steps of each training task."""
     ours: float | None
     """CPUs used by the tasks (or by the emulated hosts)."""
     restarts: int = 0
@@ -85,7 +90,7 @@ def marks(seen: Evidence) -> dict[str, str]:
         found["unsteady"] = "the step time was still changing when the warm-up had taken all the steps that it may"
     if seen.restarts:
         found["restarted"] = f"tasks were started again, {seen.restarts} times"
-    fewest = min((len(steps) for steps in seen.step_seconds.values()), default=0)
+    fewest = min(seen.made.values(), default=0)
     if seen.asked_steps is not None and fewest < seen.asked_steps:
         found["short"] = f"only {fewest} of {seen.asked_steps} steps were measured"
     return found
@@ -137,6 +142,24 @@ def rank_sum(first: np.ndarray[Any, Any], last: np.ndarray[Any, Any]) -> float:
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
+def judged(run: Run, figure: str, machine: Machine) -> dict[str, Any]:
+    """What the run came to, and whether it can be believed: fields of its event `ended` (docs/sweeps.md)."""
+    figures = result(run)
+    value, measured = figure_of(figures, figure), window(run)
+    if measured is None:
+        return {"state": "failed", "reason": f"it gave no {figure}: nothing was measured"}
+    if value is None:
+        return {"state": "failed", "reason": why_missing(figures, figure)}
+    if not math.isfinite(value):  # such a number has no interval, and none beside others
+        return {"state": "failed", "reason": f"its {figure} is {value}: no number. Has the training diverged?"}
+    time.sleep(max(0.0, min(EVERY, measured[1] + EVERY - time.time())))  # for a look behind its end
+    load = machine.between(*measured)
+    seen = evidence(run, figures, load)
+    why = marks(seen)
+    used = {**asdict(load), "ours": seen.ours} if load else None
+    return {"value": value, "marks": list(why), "why": why, "load": used}
+
+
 def window(run: Run) -> tuple[float, float] | None:
     """From when every task has left its warm-up to the last step; None where nothing was measured."""
     steps = run.table("steps")
@@ -157,11 +180,13 @@ def evidence(run: Run, figures: Mapping[str, Any], load: Load | None) -> Evidenc
         str(task): [float(each[row]) for row in order if measured[row] and tasks[row] == task]
         for task in sorted(set(tasks.tolist()))
     }
+    made = {task: int(np.asarray(steps["num_steps"])[measured & (tasks == task)].sum()) for task in seconds}
     used = figures["task_usage"] if figures["site"] == "local" else figures["nodes"]
     cpus = [one["cpus"] for one in used if one.get("cpus") is not None]
     told = [event for event in read_events(run.folder.events(LAUNCHER)) if event["kind"] == "measuring"]
     return Evidence(
         seconds,
+        made,
         sum(cpus) if cpus else None,
         int(figures["restarts"]),
         bool(told[-1].get("is_steady", True)) if told else True,
@@ -238,12 +263,20 @@ class Machine:
         )
 
     def _scheduler(self) -> tuple[float | None, float | None]:
-        ticks = os.sysconf("SC_CLK_TCK")
+        """CPU seconds of work, and of what a hypervisor gave away, of the cores that we may use: what is done on others
+        does not take ours."""
         try:
-            line = (self.proc / "stat").read_text().partition("\n")[0].split()
+            lines = [line.split() for line in (self.proc / "stat").read_text().splitlines()]
         except OSError:
             return None, None
-        user, nice, system, _idle, _wait, irq, softirq, steal = (int(each) for each in line[1:9])
+        counters = {line[0]: [int(each) for each in line[1:9]] for line in lines if line and line[0].startswith("cpu")}
+        ours = [counters.get(f"cpu{core}", []) for core in os.sched_getaffinity(0)]
+        if any(len(each) < 8 for each in ours):  # a container may show others than it has
+            ours = [counters.get("cpu", [])]
+        if any(len(each) < 8 for each in ours):
+            return None, None
+        ticks = os.sysconf("SC_CLK_TCK")
+        user, nice, system, _idle, _wait, irq, softirq, steal = (sum(each) for each in zip(*ours, strict=True))
         return (user + nice + system + irq + softirq) / ticks, steal / ticks
 
     def _throttled(self) -> float | None:

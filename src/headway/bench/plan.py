@@ -12,8 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from headway import workloads
+from headway.bench.figures import check_figure
 from headway.bench.folder import Data, Purpose, value_in_words
-from headway.errors import SpecError
+from headway.errors import NotFound, SpecError
+from headway.metrics.published import table
 from headway.spec import nodes
 from headway.spec.job import Job
 from headway.spec.load import parse_job, put
@@ -76,7 +78,14 @@ class Plan:
 
 def make_plan(loaded: LoadedSweep, num_cores: int) -> Plan:
     """Every trial. Combinations that are the same job in the end are one trial; those that no job allows, or that the
-    quota forbids, are left out with the reason. SpecError when nothing is left."""
+    quota forbids, are left out with the reason. SpecError when nothing is left, or a figure or a published table is not
+    known."""
+    check_figure(loaded.sweep.measure.figure, "measure.figure")
+    for name in loaded.sweep.published_tables:
+        try:
+            table(name)
+        except NotFound as error:
+            raise SpecError(f"published: {error}") from None
     return _Planner(loaded, num_cores).plan()
 
 
@@ -92,8 +101,7 @@ class _Planner:
         searched = sweep.searched
         lists = {path: values for path, values in sweep.vary.items() if isinstance(values, list)}
         combinations = [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
-        trials: list[Planned | None] = []
-        trials += self.baselines(combinations)
+        trials = self.baselines(combinations)
         groups = []
         if searched is not None:
             found = sweep.vary[searched]
@@ -104,13 +112,13 @@ class _Planner:
         for path, values in sweep.one_at_a_time.items():
             trials += [self.trial({path: value}, "one_at_a_time") for value in values]
         trials += [self.trial(each, "also") for each in sweep.also]
-        kept = tuple(trial for trial in trials if trial is not None)
+        kept = tuple({trial.key: trial for trial in trials}.values())
         if not groups and all(trial.left_out for trial in kept):
             reasons = dict.fromkeys(f"  {trial.key}: {trial.left_out}" for trial in kept)
             raise SpecError("\n".join([f"{sweep.name}: no trial can be run", *reasons]))
         return Plan(kept, tuple(groups))
 
-    def baselines(self, combinations: list[dict[str, Any]]) -> list[Planned | None]:
+    def baselines(self, combinations: list[dict[str, Any]]) -> list[Planned]:
         """One for each combination of what the baseline leaves open and what then makes a difference."""
         given = self.sweep.baseline
         if given is None:
@@ -123,22 +131,25 @@ class _Planner:
         return made
 
     def group(self, settings: dict[str, Any], path: str, values: list[Any]) -> Group | None:
-        """The search of one combination; None where it makes the same jobs as another one."""
+        """The search of one combination; None where another one makes the same jobs, or there is nothing to choose."""
         key = self.key(settings) if settings else _slug(path.rpartition(".")[2])
-        candidates = [
-            self.trial({**settings, path: value}, "search", synthetic=True, group=key, value=value) for value in values
-        ]
-        possible = tuple(trial for trial in candidates if trial is not None)
-        if not possible:
+        tried = {trial.key: trial for trial in self.seen.values()}
+        possible: dict[str, Planned] = {}  # values that make the same job are one candidate
+        for value in values:
+            trial = self.trial({**settings, path: value}, "search", synthetic=True, group=key, value=value)
+            possible.setdefault(trial.key, trial)
+        # A baseline is no trial of its own here, but it may be the best.
+        if all(each in tried and (tried[each].group or len(possible) == 1) for each in possible):
             return None
         finals: tuple[Planned, ...] = ()
         if self.has_both_data:
             made = [
                 self.trial({**settings, path: trial.value}, "best", synthetic=False, group=key, value=trial.value)
-                for trial in possible
+                for trial in possible.values()
+                if not trial.left_out
             ]
-            finals = tuple(trial for trial in made if trial is not None)
-        return Group(key, path, settings, possible, finals)
+            finals = tuple({trial.key: trial for trial in made}.values())
+        return Group(key, path, settings, tuple(possible.values()), finals)
 
     def trial(
         self,
@@ -147,8 +158,8 @@ class _Planner:
         synthetic: bool | None = None,
         group: str | None = None,
         value: Any = None,
-    ) -> Planned | None:
-        """None where the same job is tried already."""
+    ) -> Planned:
+        """Where the same job is tried already: that trial, as one with this value."""
         problem, job, resolved = None, self.asked(settings, synthetic), None
         try:
             resolved = resolve(parse_job(job, origin="trial"), self.num_cores, core_speed=1.0).job
@@ -158,9 +169,7 @@ class _Planner:
         shown = self.relevant(settings, synthetic) if problem is None else settings
         identity = repr(sorted(_flat(resolved.model_dump(mode="json")).items())) if resolved else repr(settings)
         if (same := self.seen.get(identity)) is not None:
-            if purpose == "baseline" and not same.is_baseline:
-                self.seen[identity] = replace(same, is_baseline=True)
-            return None
+            return replace(same, value=value)
         data: Data = "real" if resolved is not None and _is_real(resolved) else "synthetic"
         made = Planned(
             key=self.key(shown, data if self.has_both_data else None),

@@ -8,6 +8,7 @@ every round: what changes slowly (heat, other users, the time of day) then falls
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -47,7 +48,7 @@ def progress_of(trial: Trial) -> Progress:
     return Progress(
         trial.key,
         tuple(run.marks for run in finished),
-        tuple(run.value for run in finished if run.counts and run.value is not None),
+        tuple(run.value for run in finished if run.counts and run.value is not None and math.isfinite(run.value)),
         len(trial.runs) - len(finished),
         tuple(run.seconds for run in trial.runs if run.seconds),
     )
@@ -95,12 +96,12 @@ def of_values(values: Sequence[float], measure: SweepMeasure) -> Estimate | None
     return estimate(values, measure.statistic) if values else None
 
 
-def following(trials: Sequence[Progress], measure: SweepMeasure, seed: int) -> str | None:
-    """The trial that is run next: of those with the fewest runs, the first in this round's order."""
+def following(trials: Sequence[Progress], measure: SweepMeasure, seed: int, left: float | None = None) -> str | None:
+    """The trial that is run next: of those with the fewest runs, the first in this round's order. `left`: seconds in
+    which its run has to end; one that takes longer is passed over for the first that does not."""
     waiting = [trial for trial in trials if need(trial, measure).runs > 0]
-    if not waiting:
-        return None
-    return min(waiting, key=lambda trial: (trial.made, rank(seed, trial.made, trial.key))).key
+    ordered = sorted(waiting, key=lambda trial: (trial.made, rank(seed, trial.made, trial.key)))
+    return next((each.key for each in ordered if left is None or expected_seconds(each, trials) <= left), None)
 
 
 def rank(seed: int, turn: int, key: str) -> str:
@@ -131,6 +132,8 @@ class Fit:
     """Trials that get no run at all."""
     cut: tuple[str, ...]
     """Trials that get fewer runs than asked."""
+    is_guess: bool = False
+    """Whether there was no run yet that would say how long one takes."""
 
 
 def fit(trials: Sequence[Progress], measure: SweepMeasure, budget: float, seed: int) -> Fit:
@@ -139,13 +142,12 @@ def fit(trials: Sequence[Progress], measure: SweepMeasure, budget: float, seed: 
     left = {trial.key: need(trial, measure).runs for trial in trials}
     by_key = {trial.key: trial for trial in trials}
     wanted, done, spent = sum(left.values()), 0, 0.0
-    while any(left.values()):
-        key = min((key for key in left if left[key]), key=lambda each: (made[each], rank(seed, made[each], each)))
+    while waiting := [key for key in left if left[key] and spent + expected_seconds(by_key[key], trials) <= budget]:
+        key = min(waiting, key=lambda each: (made[each], rank(seed, made[each], each)))
         spent += expected_seconds(by_key[key], trials)
-        if spent > budget:
-            break
         made[key] += 1
         left[key] -= 1
         done += 1
     cut = [key for key, number in left.items() if number]
-    return Fit(done, wanted, tuple(key for key in cut if not made[key]), tuple(key for key in cut if made[key]))
+    none, fewer = tuple(key for key in cut if not made[key]), tuple(key for key in cut if made[key])
+    return Fit(done, wanted, none, fewer, not any(trial.seconds for trial in trials))

@@ -12,7 +12,8 @@ from headway.spec.sweep import SweepMeasure
 
 
 def rows(sweep: SweepFolder, figure: str | None = None) -> list[dict[str, Any]]:
-    """`figure`: of the runs' figures; default: the one that the sweep looks at."""
+    """`figure`: of the runs' figures; default: the one that the sweep looks at. `missing` and `lacks` are always of
+    that one, for which runs are repeated."""
     measure = sweep.spec.measure
     return [row(trial, measure, figure or measure.figure) for trial in sweep.trials()]
 
@@ -39,6 +40,7 @@ def row(trial: Trial, measure: SweepMeasure, figure: str) -> dict[str, Any]:
         "low": found.low if found else None,
         "high": found.high if found else None,
         "half_width": found.half_width if found and math.isfinite(found.half_width) else None,
+        "confidence": found.confidence_limit if found and math.isfinite(found.half_width) else None,
         "statistic": measure.statistic,
         "error": found.error if found else None,
         "mad": mad(values) if values else None,

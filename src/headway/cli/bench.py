@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headway.cli.output import is_terminal, number, print_json, print_table
-from headway.cli.sweeps import TableFormat, TableOutput, choice_text, interval_text, show_sweep, unit
+from headway.cli.sweeps import TableFormat, TableOutput, choice_text, interval_text, print_csv, show_sweep, unit
 from headway.cli.training import Root, root_of
 from headway.errors import INTERRUPTED_EXIT_CODE, RunFailed, SpecError
 
 if TYPE_CHECKING:
     from headway.bench.folder import SweepFolder, Trial
     from headway.bench.plan import Plan
+    from headway.bench.schedule import Fit
     from headway.metrics.estimate import Estimate
     from headway.spec.sweep import LoadedSweep
+
+MOST_NAMES = 5  # trials that are named in one line
 
 
 def bench(
@@ -52,12 +56,11 @@ def bench(
     Trials run in shuffled order and take turns; each is repeated until its interval is narrow enough. Ctrl-C stops in
     order; `headway bench --resume last` goes on. More: docs/sweeps.md
     """
-    from headway.bench.conduct import check_parallel, check_same_machine, conduct, fits, prepare
+    from headway.bench.conduct import check_parallel, check_same_machine, conduct, fits, other_commit, prepare
     from headway.bench.folder import SweepFolder
     from headway.bench.plan import make_plan
     from headway.launch.prepare import num_cores
     from headway.spec.sweep import load_sweep
-    from headway.units import format_seconds
 
     seconds = _budget(budget)
     show = Show(sys.stdout if output is TableFormat.text else sys.stderr)
@@ -65,24 +68,26 @@ def bench(
         if sweep is not None or full:
             raise SpecError("--resume goes on with a sweep as it was asked: give no file, no override and no --full")
         folder = SweepFolder.find(root_of(runs), resume)
+        check_parallel(folder.facts["job"], parallel)
         check_same_machine(folder)
+        if dry_run:
+            show_open(folder, output)
+            return
     else:
         if sweep is None:
             raise SpecError("which sweep? For example: headway bench examples/demo-sweep.yaml")
         loaded = load_sweep(sweep, overrides or [], full)
-        check_parallel(loaded, parallel)
+        check_parallel(loaded.job, parallel)
         if dry_run:
             show_plan(loaded, make_plan(loaded, num_cores()), output)
             return
         folder = prepare(loaded, root_of(runs))
     show.begin(folder)
+    if resume is not None and (text := other_commit(folder)):
+        show.line(text)
     if seconds is not None:
-        fitting = fits(folder, seconds)
-        if fitting.runs < fitting.wanted:
-            show.line(
-                f"budget {format_seconds(seconds)}: about {fitting.runs} of {fitting.wanted} runs will fit; trials "
-                f"take turns, so what is left out are last repeats first"
-            )
+        for text in budget_lines(fits(folder, seconds), seconds):
+            show.line(text)
     end = conduct(folder, show, seconds)
     show.finish()
     show_sweep(folder, output)
@@ -108,10 +113,35 @@ def _budget(text: str | None) -> float | None:
     return value
 
 
+def budget_lines(fitting: Fit, budget: float) -> list[str]:
+    """What a budget is probably enough for, and who gets less than was asked."""
+    from headway.bench.schedule import GUESS
+    from headway.units import format_seconds
+
+    how_many = (
+        f"all {fitting.wanted}" if fitting.runs == fitting.wanted else f"about {fitting.runs} of {fitting.wanted}"
+    )
+    first = f"budget {format_seconds(budget)}: {how_many} runs will fit"
+    if fitting.is_guess:
+        first += f"; a run is guessed to take {format_seconds(GUESS)}, for there was none yet"
+    return [
+        first,
+        *([f"  no run at all: {_some(fitting.left_out)}"] if fitting.left_out else []),
+        *([f"  fewer runs than asked: {_some(fitting.cut)}"] if fitting.cut else []),
+    ]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+
+
 def show_plan(loaded: LoadedSweep, plan: Plan, output: TableFormat) -> None:
     """What --dry-run prints."""
     searched = [each for group in plan.groups for each in (*group.candidates, *group.finals[:1])]
-    if output is not TableFormat.text:
+    if output is TableFormat.csv:
+        print_csv([trial.as_file() for trial in (*plan.trials, *searched)])
+        return
+    if output is TableFormat.json:
         print_json(
             {
                 "sweep": loaded.sweep.name,
@@ -143,6 +173,35 @@ def show_plan(loaded: LoadedSweep, plan: Plan, output: TableFormat) -> None:
         values = ", ".join(str(each.value) for each in group.candidates)
         then = ", then the best on real data" if group.finals else ""
         print(f"search {group.key}: the best {group.path} of {values} on synthetic data{then}")
+
+
+def show_open(folder: SweepFolder, output: TableFormat) -> None:
+    """What --resume with --dry-run prints: the trials that are open, and how many runs each probably gets."""
+    from headway.bench.conduct import open_searches
+    from headway.bench.schedule import need, progress_of
+
+    found: list[dict[str, Any]] = []
+    for trial in folder.trials(goes_on=True):
+        lacking = need(progress_of(trial), folder.spec.measure)
+        if trial.state != "left_out" and lacking.runs:
+            made = {"trial": trial.key, "name": trial.name, "made": len(trial.runs)}
+            found.append({**made, "open": lacking.runs, "because": lacking.reason})
+    searches = open_searches(folder)
+    if output is TableFormat.json:
+        print_json({"sweep": folder.name, "trials": found, "searches": [group.key for group in searches]})
+    elif output is TableFormat.csv:
+        print_csv(found)
+    else:
+        print(f"{folder.name}: {len(found)} trials are open, {sum(entry['open'] for entry in found)} runs of them")
+        if found:
+            columns = ["name", "made", "open", "because"]
+            print_table(
+                ["trial", "runs made", "open", "because"],
+                [[entry[name] for name in columns] for entry in found],
+                right=["runs made", "open"],
+            )
+        for group in searches:
+            print(f"search {group.key}: the best {group.path} is not known yet")
 
 
 class Show:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from headway.metrics.estimate import Estimate
 
 
+CONFIDENCE = 0.95  # what an interval is asked for
+FEWEST_FOR_CONFIDENCE = 6  # runs from which on that of a median can be so sure: 1 - 2 ** (1 - 6) is 0.97
+
+
 class TableFormat(StrEnum):
     text = "text"
     json = "json"
@@ -45,7 +49,8 @@ def interval_text(found: Estimate) -> str:
 
     if found.how == "mean" and found.error is not None:
         return f"{number(found.value, 4)} +/- {number(found.error)} (mean, standard error)"
-    wide = f"+/- {found.half_width:.1%}" if math.isfinite(found.half_width) else "(one run)"
+    unknown = "(one run)" if found.num == 1 else "(interval not known)"
+    wide = f"+/- {found.half_width:.1%}" if math.isfinite(found.half_width) else unknown
     return f"{number(found.value, 4)} {wide}"
 
 
@@ -59,7 +64,7 @@ def choice_text(event: dict[str, Any]) -> str:
         text += f", {skipped} saved: {', '.join(map(str, event['skipped']))}, if {event['assumes']}"
     text += ")"
     if event["may_lose"] is None:
-        text += "; with one run of each, whether another is as good is not known"
+        text += "; with so few runs of each, whether another is as good is not known"
     elif event["rivals"]:
         rivals = ", ".join(map(str, event["rivals"]))
         text += f"; {rivals} may be as good: at most {event['may_lose']:.1%} is lost"
@@ -110,14 +115,19 @@ def show(
     sweep: SweepName,
     figure: Annotated[
         str | None,
-        typer.Option(help="Another figure of the runs, such as steps_per_s, accuracy or seconds.", show_default=False),
+        typer.Option(
+            help="Another figure of the runs, such as accuracy, seconds or role_use.ps.rss.max.", show_default=False
+        ),
     ] = None,
     runs: Root = None,
     output: TableOutput = TableFormat.text,
 ) -> None:
     """A sweep's table: medians with intervals, how often, what is doubtful, what is missing or left out."""
+    from headway.bench.figures import check_figure
     from headway.bench.folder import SweepFolder
 
+    if figure is not None:
+        check_figure(figure, "--figure")
     show_sweep(SweepFolder.find(root_of(runs), sweep), output, figure)
 
 
@@ -135,7 +145,7 @@ def show_sweep(folder: SweepFolder, output: TableFormat, figure: str | None = No
     found = rows(folder, figure)
     if output is TableFormat.json:
         facts = {"sweep": folder.name, "state": folder.state, "path": str(folder.path)}
-        print_json({**facts, "trials": found, "chosen": folder.choices})
+        print_json({**facts, "trials": found, "chosen": folder.choices, "not_found": folder.not_found})
         return
     if output is TableFormat.csv:
         print_csv(found)
@@ -164,8 +174,11 @@ def show_sweep(folder: SweepFolder, output: TableFormat, figure: str | None = No
         right=["tasks", what, "MAD", "runs", "missing"],
     )
     print(
-        f"\n{what}: {_statistic_in_words(measure.statistic)}; missing: runs until that is {measure.interval:.0%} wide"
+        f"\n{what}: {_statistic_in_words(measure.statistic)}; missing: runs until the 95 % interval of "
+        f"{unit(measure.figure)} is within +/- {measure.interval * 100:g} %"
     )
+    if text := _doubtful_confidence(found):
+        print(text)
     for entry in found:
         if entry["state"] == "failed":
             print(f"failed     {entry['name']}: {entry['reason']}")
@@ -176,23 +189,37 @@ def show_sweep(folder: SweepFolder, output: TableFormat, figure: str | None = No
             print(f"too wide   {entry['name']}: {entry['lacks']}")
     for event in folder.choices:
         print(f"search     {choice_text(event)}")
+    for event in folder.not_found:
+        print(f"search     {event['group']}: the best {event['path']} was not found: {event['reason']}")
     print(f"runs       {folder.runs}")
 
 
 def _statistic_in_words(statistic: str) -> str:
     return {
         "median": "median of the runs, with a 95 % bootstrap interval",
-        "mean": "mean of the runs, with a 95 % interval of its standard error",
+        "mean": "mean of the runs, +/- its standard error",
         "mlperf": "mean without the best and the worst run, with a 95 % interval",
     }[statistic]
 
 
+def _doubtful_confidence(found: list[dict[str, Any]]) -> str | None:
+    """Of few runs no interval of a median is as sure as it was asked to be."""
+    few = [entry for entry in found if entry["confidence"] is not None and entry["confidence"] < CONFIDENCE]
+    if not few:
+        return None
+    least = min(few, key=lambda entry: float(entry["confidence"]))
+    return (
+        f"of {least['counted']} runs such an interval is sure to {least['confidence']:.0%} at most, not to 95 % "
+        f"({len(few)} of {len(found)} trials have fewer than {FEWEST_FOR_CONFIDENCE} runs that count)"
+    )
+
+
 def _interval(entry: dict[str, Any]) -> str:
-    if entry["low"] is None or entry["counted"] < 2:
-        return "-"
+    if entry["half_width"] is None:  # too few runs, or a value of 0, of which nothing is a share
+        return "-" if entry["counted"] < 2 else "not known"
     if entry["error"] is not None and entry["statistic"] == "mean":  # as tf_cnn_benchmarks prints it
         return f"+/- {number(entry['error'])} (jitter = {number(entry['jitter'])})"
-    return f"{number(entry['low'], 4)} to {number(entry['high'], 4)} ({entry['half_width'] or 0:.1%})"
+    return f"{number(entry['low'], 4)} to {number(entry['high'], 4)} (+/- {entry['half_width']:.1%})"
 
 
 def print_csv(found: list[dict[str, Any]]) -> None:
@@ -201,7 +228,8 @@ def print_csv(found: list[dict[str, Any]]) -> None:
 
     if not found:
         return
-    writer = csv.DictWriter(sys.stdout, list(found[0]), lineterminator="\n")
+    columns = dict.fromkeys(key for entry in found for key in entry)  # not every row has all of them
+    writer = csv.DictWriter(sys.stdout, list(columns), lineterminator="\n")
     writer.writeheader()
     for entry in found:
         writer.writerow(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from headway.errors import SpecError
 from headway.spec.cluster import Role, Strict
 from headway.spec.command import Command
-from headway.spec.load import apply_override, explain, parse_job, put, read_settings
+from headway.spec.load import SHORTHANDS, apply_override, explain, parse_job, put, read_settings
 from headway.spec.workload import PositiveSeconds
 
 Values = Annotated[list[Any], Field(min_length=1)]
@@ -33,10 +33,10 @@ class SweepMeasure(Strict):
     """How one trial is measured."""
 
     warmup: Annotated[int, Field(ge=0)] = 10
-    """First steps of each training task that are left out; more of them until the step time is steady."""
+    """First steps of each training task that are left out; with `steps`, more of them until the step time is steady."""
     most_warmup: Annotated[int, Field(ge=1)] | None = None
-    """Steps after which the warm-up ends although the step time is not steady (the run is then marked). Default: ten
-    times `warmup`, at least 100."""
+    """Steps after which the warm-up ends although the step time is not steady, though not before five seconds (the run
+    is then marked). Default: ten times `warmup`, at least 100."""
     steps: Annotated[int, Field(ge=1)] | None = 100
     """Measured steps of every training task; then the run ends, and nothing is saved, evaluated or exported. null: the
     run goes to the job's own end (for time to train and accuracy)."""
@@ -53,7 +53,8 @@ class SweepMeasure(Strict):
     """median with a bootstrap interval; mean with its standard error (tf_cnn_benchmarks); mlperf: mean without the best
     and the worst."""
     figure: str = "examples_per_s"
-    """The figure of a run (`headway runs -o json`) that is looked at."""
+    """The figure of a run (`headway runs -o json`) that is looked at; one inside of another by a dotted name:
+    time_to_accuracy.0.9, role_use.ps.rss.max."""
     limit: PositiveSeconds = 3600.0
     """Seconds of training after which a measured run ends in any case."""
 
@@ -166,6 +167,8 @@ def load_sweep(path: Path, overrides: Sequence[str] = (), full: bool = False) ->
         else:
             for_job.append(override)
     sweep = parse_sweep(settings, str(path))
+    for override in for_job:
+        _check_effect(override, sweep.vary)
     if not full and sweep.full:  # a mistake in it is to be seen today
         parse_sweep(merged(settings, sweep.full), f"{path} --full")
     job = sweep.job if isinstance(sweep.job, dict) else read_settings(path.parent / sweep.job, "job")
@@ -181,6 +184,32 @@ def load_sweep(path: Path, overrides: Sequence[str] = (), full: bool = False) ->
             "write measure: {steps: null}"
         )
     return LoadedSweep(sweep, whole.model_dump(mode="json", exclude_unset=True), full)
+
+
+def _check_effect(override: str, vary: Mapping[str, Any]) -> None:
+    """An override of the job that every trial of the grid overwrites again is a mistake."""
+    given = override.partition("=")[0].strip()
+    asked: dict[str, Any] = {}
+    apply_override(asked, override)
+    for path in vary:
+        if given == path or given.startswith(f"{path}.") or _has(asked, path):
+            raise SpecError(
+                f"override {override!r}: the sweep varies {path}, and each of its trials would overwrite that. "
+                f"To try other values: 'vary={{{path}: [...]}}'"
+            )
+
+
+def _has(settings: Any, path: str) -> bool:
+    """Whether something is set at a dotted path; a plain value may stand for the mapping that it is short for."""
+    done: list[str] = []
+    for key in path.split("."):
+        if not isinstance(settings, dict):
+            return settings is not None and SHORTHANDS.get(".".join(done)) == key
+        if key not in settings:
+            return False
+        settings = settings[key]
+        done.append(key)
+    return True
 
 
 def parse_sweep(settings: dict[str, Any], origin: str = "sweep") -> Sweep:

@@ -1,0 +1,106 @@
+"""Which figures of a run a sweep can look at: a wrong name is told before anything starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from headway.errors import SpecError
+from headway.metrics.lookup import DERIVED, NAMES, figure_of
+
+# Names at the top of a run's summary (docs/formats.md): numbers; what has numbers in it, by dotted names; and what is
+# no outcome of a run. A test holds the three against a summary.
+NUMBERS = (
+    "examples_per_s",
+    "steps_per_s",
+    "task_steps_per_s",
+    "steps",
+    "updates",
+    "dropped",
+    "accuracy",
+    "loss",
+    "train_loss",
+    "penalty",
+    "seconds",
+    "training_seconds",
+    "time_to_train",
+    "window_seconds",
+    "effective_batch",
+    "effective_batch_min",
+    "effective_batch_max",
+    "rate_change",
+    "communication_share",
+    "bytes_per_step",
+    "variable_bytes",
+    "nobody_full",
+    "evaluated_step",
+    "restarts",
+    "rollbacks",
+    "steps_lost",
+    "bad_records",
+)
+PARTS = (
+    "time_to_accuracy",
+    "step_seconds",
+    "staleness",
+    "spread",
+    "straggling",
+    "role_use",
+    "node_use",
+    "nodes",
+    "task_usage",
+    "tasks",
+    "servers",
+    "reported",
+)
+NO_OUTCOME = (
+    *("run", "name", "state", "reason", "path", "created", "warnings", "first_step"),
+    *("strategy", "aggregate", "replication", "placement", "pull_ahead", "exchange", "transfer"),
+    *("command", "model", "dataset", "batch_size", "global_batch_size", "asked_batch", "asked_steps"),
+    *("num_training_tasks", "num_ps", "site", "layout", "dilation"),
+)
+
+
+def check_figure(name: str, origin: str) -> None:
+    """SpecError where no run has such a figure. `origin`: where the name stands."""
+    first, dot, _ = name.partition(".")
+    if name in NUMBERS or name in DERIVED or (dot and first in PARTS):
+        return
+    known = [*NUMBERS, *DERIVED]
+    if name in PARTS:
+        raise SpecError(f"{origin}: {name} is several numbers; name one of them, such as {_example(name)}")
+    near = get_close_matches(first, [*known, *PARTS], n=2, cutoff=0.6)
+    hint = f"; did you mean {' or '.join(near)}?" if near else "."
+    raise SpecError(
+        f"{origin}: no figure {name!r}{hint} Known: {', '.join(known)}; and what is in {', '.join(PARTS)}, by dotted "
+        "names such as role_use.ps.rss.max"
+    )
+
+
+def _example(name: str) -> str:
+    return {"time_to_accuracy": "time_to_accuracy.0.9", "role_use": "role_use.ps.rss.max"}.get(name, f"{name}.median")
+
+
+def finite_figure(figures: Mapping[str, Any], name: str) -> float | None:
+    """None where it is not known, or no number (a loss that diverged)."""
+    value = figure_of(figures, name)
+    return value if value is not None and math.isfinite(value) else None
+
+
+def why_missing(figures: Mapping[str, Any], name: str) -> str:
+    """Of a dotted name that this run does not have: as far as it leads, and what is there instead."""
+    value: Any = figures
+    way: list[str] = []
+    for part in name.split("."):
+        if isinstance(value, list):
+            value = {str(each.get(key)): each for each in value for key in NAMES if key in each}
+        if not isinstance(value, Mapping):
+            break
+        if part not in value:
+            there = ", ".join(map(str, value)) or "nothing"
+            return f"it gave no {name}: {'.'.join(way)} has {there}" if way else f"it gave no {name}"
+        way.append(part)
+        value = value[part]
+    return f"it gave no {name}"

@@ -1,0 +1,125 @@
+"""What a sweep decides between its runs: who is next, what a budget leaves out, what a search needs. No run is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_sweep_folder import sweep_file
+
+from headway.bench.conduct import _Conductor, fits, prepare
+from headway.bench.folder import SweepFolder, Trial
+from headway.cli.bench import budget_lines
+from headway.metrics.estimate import Estimate
+from headway.spec.sweep import load_sweep
+
+SEARCH: dict[str, Any] = {
+    "job": {
+        "workload": {"model": "softmax", "dataset": "mnist"},
+        "strategy": "ps-async",
+        "cluster": {"training": 2, "ps": 1},
+    },
+    "vary": {"cluster.ps": {"best_of": [1, 2, 3]}},
+    "measure": {"repeats": 1, "steps": 10},
+}
+
+
+class Told:
+    """Keeps what a user would see."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.left: list[float] = []
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+    def running(self, trial: Trial, number: int, total: int, repeat: int, left: float) -> None:
+        del trial, number, total, repeat
+        self.left.append(left)
+
+    def ended(self, trial: Trial, event: dict[str, Any], found: Estimate | None, left: float) -> None: ...
+    def chosen(self, event: dict[str, Any]) -> None: ...
+
+
+class Session:
+    """A session of a sweep whose runs are made up: each has a value and takes so many seconds."""
+
+    def __init__(self, sweep: SweepFolder, budget: float | None = None) -> None:
+        self.sweep, self.told = sweep, Told()
+        self.conductor = _Conductor(sweep, self.told, budget)
+        self.conductor.events.write("begun", budget=budget)
+
+    def next(self) -> str | None:
+        trial = self.conductor._next()
+        return trial.key if trial else None
+
+    def end(self, key: str, value: float = 100.0, seconds: float = 10.0) -> None:
+        fields: dict[str, Any] = {"run": f"{key}-{len(self.sweep.trial(key).runs)}", "state": "finished", "marks": []}
+        repeat = len(self.sweep.trial(key).runs)
+        self.conductor.events.write("ended", trial=key, repeat=repeat, value=value, seconds=seconds, **fields)
+
+
+def new_sweep(root: Path, **changes: Any) -> SweepFolder:
+    return prepare(load_sweep(sweep_file(root, **changes)), root)
+
+
+def test_a_budget_goes_to_runs_that_still_fit_and_each_reason_has_its_own_time(tmp_path: Path) -> None:
+    sweep = new_sweep(tmp_path)
+    session = Session(sweep, budget=60.0)
+    session.end("batch-size-10", seconds=1000.0)
+    for _ in range(2):
+        session.end("batch-size-20", seconds=30.0)
+    assert session.next() == "batch-size-20"  # the other one has had fewer runs, and would take too long
+    assert session.told.left[0] <= 60.0
+    session.end("batch-size-20", seconds=30.0)
+    assert session.next() is None
+    reason = sweep.trial("batch-size-10").reason
+    assert reason is not None
+    assert reason.startswith("budget 1 min 00 s: 2 more runs; a run takes about 16 min 40 s")
+    assert sweep.trial("batch-size-20").reason is None
+
+
+def test_a_search_without_its_end_is_recorded(tmp_path: Path) -> None:
+    sweep = new_sweep(tmp_path, **SEARCH)
+    session = Session(sweep, budget=1.0)
+    assert session.next() is None  # a run is guessed to take longer
+    (event,) = sweep.not_found
+    assert (event["group"], event["path"]) == ("ps", "cluster.ps")
+    assert "was not found within the budget" in session.told.lines[0]
+    Session(sweep)
+    assert sweep.not_found == []
+
+
+def test_what_is_left_of_a_search_that_has_chosen_is_its_best_on_real_data(tmp_path: Path) -> None:
+    sweep = new_sweep(tmp_path, **SEARCH)
+    assert fits(sweep, 1e6).wanted == 4
+    session = Session(sweep)
+    for expected, value in (("ps-2-synthetic", 90.0), ("ps-1-synthetic", 100.0)):
+        assert session.next() == expected
+        session.end(expected, value)
+    assert session.next() == "ps-1-real"
+    assert fits(sweep, 1e6).wanted == 1  # the third candidate is not wanted any more
+
+
+def test_a_baseline_that_is_the_best_is_chosen_and_not_run_twice(tmp_path: Path) -> None:
+    sweep = new_sweep(tmp_path, **SEARCH, baseline={"cluster.ps": 1})
+    session = Session(sweep)
+    session.end("ps-1-real", value=80.0)
+    made = ["ps-1-real"]
+    while (key := session.next()) is not None:
+        made.append(key)
+        session.end(key, value={"ps-1-synthetic": 100.0, "ps-2-synthetic": 90.0}.get(key, 80.0))
+    assert sorted(made) == ["ps-1-real", "ps-1-synthetic", "ps-2-synthetic"]
+    assert [(event["value"], event["best"]) for event in sweep.choices] == [(1, "ps-1-synthetic")]
+    assert all(trial.state == "done" for trial in sweep.trials())
+
+
+@pytest.mark.parametrize(("budget", "who"), [(20.0, "no run at all: batch-size-"), (40.0, "fewer runs than asked: ")])
+def test_a_budget_says_beforehand_who_gets_less_and_that_it_guesses(tmp_path: Path, budget: float, who: str) -> None:
+    sweep = new_sweep(tmp_path)
+    first, *rest = budget_lines(fits(sweep, budget), budget)
+    assert "of 6 runs will fit; a run is guessed to take 15.0 s" in first
+    assert any(who in line for line in rest)
+    assert budget_lines(fits(sweep, 1000.0), 1000.0)[0].startswith("budget 16 min 40 s: all 6 runs will fit")
