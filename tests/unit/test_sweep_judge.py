@@ -83,8 +83,9 @@ def test_what_the_launcher_uses_is_not_others_work() -> None:
 
 
 def test_restarts_and_unfinished_warm_ups_and_missing_steps_are_marked() -> None:
-    found = marks(evidence(restarts=1, was_steady=False, asked_steps=60))
-    assert set(found) == {"restarted", "unsteady", "short"}
+    found = marks(evidence(restarts=1, was_steady=False, asked_steps=60, contradictions=["5 updates, but 7 steps"]))
+    assert set(found) == {"restarted", "unsteady", "short", "inconsistent"}
+    assert found["inconsistent"] == "5 updates, but 7 steps"
     assert found["short"] == "only 50 of 60 steps were measured"
 
 

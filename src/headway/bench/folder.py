@@ -43,7 +43,7 @@ class TrialRun:
     counts: bool
     """Whether the trial's figures are made of it."""
     marks: tuple[str, ...]
-    """Why it is doubtful: loaded, throttled, unsteady, restarted."""
+    """Why it is doubtful: loaded, throttled, unsteady, restarted, inconsistent, short."""
     why: dict[str, str] = field(default_factory=dict)
     """For each mark what was seen, in words."""
     state: str = "finished"

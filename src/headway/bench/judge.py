@@ -5,6 +5,7 @@ A run is marked, with what was seen, where
 - throttled: the CPUs were held back, by heat or by a quota on all of us;
 - unsteady: the step time changed while it was measured, or was still changing when the warm-up had to end;
 - restarted: a task died and was started again;
+- inconsistent: its figures contradict each other (metrics/consistency.py);
 - short: it reached its limit before it had made its steps.
 """
 
@@ -23,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from headway.bench.figures import why_missing
+from headway.metrics.consistency import of_run
 from headway.metrics.lookup import figure_of
 from headway.record.files import read_events
 from headway.record.folder import LAUNCHER
@@ -75,6 +77,7 @@ class Evidence:
     load: Load | None = None
     is_emulated: bool = False
     """Several hosts on this machine."""
+    contradictions: Sequence[str] = ()
 
 
 def marks(seen: Evidence) -> dict[str, str]:
@@ -90,6 +93,8 @@ def marks(seen: Evidence) -> dict[str, str]:
         found["unsteady"] = "the step time was still changing when the warm-up had taken all the steps that it may"
     if seen.restarts:
         found["restarted"] = f"tasks were started again, {seen.restarts} times"
+    if seen.contradictions:
+        found["inconsistent"] = "; ".join(seen.contradictions)
     fewest = min(seen.made.values(), default=0)
     if seen.asked_steps is not None and fewest < seen.asked_steps:
         found["short"] = f"only {fewest} of {seen.asked_steps} steps were measured"
@@ -193,6 +198,7 @@ def evidence(run: Run, figures: Mapping[str, Any], load: Load | None) -> Evidenc
         run.job["measure"].get("steps") if "command" not in run.job["workload"] else None,
         load,
         is_emulated=figures["site"] == "emulated",
+        contradictions=[wrong.text for wrong in of_run(figures)],
     )
 
 
