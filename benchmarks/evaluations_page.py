@@ -78,7 +78,7 @@ def summary(measured: Mapping[str, list[Measured]]) -> str:
             if table.evaluation == evaluation
             for each in table.conclusions
         ]
-        counts = Counter(each.verdict for each in found)
+        counts: Counter[str] = Counter(each.verdict for each in found)
         rows.append([title, *(str(counts[name]) for name in VERDICTS), str(sum(not each.is_clear for each in found))])
     text = table_of(["evaluation", *VERDICTS, "of the not re-found: not clear"], rows)
     if not measured:
