@@ -20,6 +20,7 @@ from headway.report.page import Page
 from headway.report.thin import unpacked
 
 Rows = list[dict[str, Any]]
+COLUMN = re.compile(r"[a-z0-9_]+")  # of a run's figures: their names may come from anybody's run folder
 MARK = "headway-report.json"  # in folders that we wrote: only such a one is written over
 
 
@@ -29,15 +30,7 @@ def tables(page: Page) -> Iterator[tuple[str, Rows]]:
     for one in page["collections"]:
         for table in [*one["tables"], *one.get("published", [])]:
             yield table["id"], [_row(table, row, names) for row in table["rows"]]
-    scalars = (str, int, float, bool, type(None))
-    yield (
-        "runs",
-        [
-            {key: value for key, value in run["figures"].items() if isinstance(value, scalars)}
-            for run in page["runs"]
-            if run.get("figures")
-        ],
-    )
+    yield "runs", [_figures(run["figures"]) for run in page["runs"] if run.get("figures")]
     yield "findings", [
         {**{key: found[key] for key in ("rule", "title", "trouble", "advice")}, "run": names.get(case["path"]),
          **{key: case[key] for key in ("resource", "certainty", "text")}, "evidence": json.dumps(case["evidence"])}
@@ -48,6 +41,11 @@ def tables(page: Page) -> Iterator[tuple[str, Rows]]:
     yield "timeline", [row for run in whole for row in _timeline(run)]
     yield "curves", [row for run in whole for row in _curves(run)]
     yield "events", [{"run": run["name"], **event} for run in whole for event in run["events"]]
+
+
+def _figures(figures: dict[str, Any]) -> dict[str, Any]:
+    scalars = (str, int, float, bool, type(None))
+    return {key: value for key, value in figures.items() if isinstance(value, scalars) and COLUMN.fullmatch(key)}
 
 
 def _row(table: dict[str, Any], row: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
@@ -105,15 +103,18 @@ def write_parquet(page: Page, folder: Path) -> None:
 
     _prepare(folder, page)
     with duckdb.connect() as connection:
+        connection.execute(f"set allowed_directories = [{quoted(f'{folder.absolute()}/')}]")
+        connection.execute("set enable_external_access = false")
+        connection.execute("set lock_configuration = true")
         for name, rows in tables(page):
-            lines = folder / f".{_file_name(name)}.jsonl"
+            lines = folder.absolute() / f".{_file_name(name)}.jsonl"
             if not (columns := _columns(rows)):
                 continue
             lines.write_text("".join(json.dumps({key: row.get(key) for key in columns}) + "\n" for row in rows))
-            types = json.dumps({key: _type([row.get(key) for row in rows]) for key in columns}).replace('"', "'")
-            final = quoted(folder / f"{_file_name(name)}.parquet")
+            types = ", ".join(f"{quoted(key)}: {quoted(_type([row.get(key) for row in rows]))}" for key in columns)
+            final = quoted(folder.absolute() / f"{_file_name(name)}.parquet")
             connection.execute(
-                f"copy (from read_json({quoted(lines)}, format = 'newline_delimited', columns = {types})) "
+                f"copy (from read_json({quoted(lines)}, format = 'newline_delimited', columns = {{{types}}})) "
                 f"to {final} (format parquet, compression zstd)"
             )
             lines.unlink()
