@@ -17,8 +17,9 @@ from headway.record.run import Run
 from headway.report import groups as grouping
 from headway.report.beside import one_at_a_time, published, shapes
 from headway.report.charts import charts
-from headway.report.digest import digest, finite
+from headway.report.digest import damaged, digest, finite
 from headway.report.groups import Collection, Digests
+from headway.report.run_entries import run_entry
 from headway.report.tables import costs, details, every_run, io_overhead, resources, results
 from headway.report.timeline import num_buckets
 
@@ -49,7 +50,8 @@ def page(
             ]
         )
     )
-    digests = dict(zip(paths, _digests(paths, processes, dict(prices or {})), strict=True))
+    read = _digests(paths, processes, dict(prices or {}))
+    digests = {path: _that_can_be_shown(path, one) for path, one in zip(paths, read, strict=True)}
     in_sweeps = {path for one in of_sweeps for group in one.groups for path in (*group.runs, *group.others)}
     alone = [str(run.path) for run in runs if str(run.path) not in in_sweeps]
     collections = [*of_sweeps, *([grouping.of_runs(digests, alone)] if alone else [])]
@@ -79,6 +81,19 @@ def _digests(paths: Sequence[str], processes: int, prices: dict[str, float]) -> 
     # Not forked: this process may have threads of its own.
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("forkserver")) as pool:
         return list(pool.map(digest, folders, [num] * len(folders), [prices] * len(folders), chunksize=2))
+
+
+def _that_can_be_shown(path: str, one: dict[str, Any]) -> dict[str, Any]:
+    """The same, or a damaged run: one that cannot be shown alone must not hide the others."""
+    alone = {path: one}
+    try:
+        every_run(alone)
+        _environments(alone)
+        _collection(grouping.of_runs(alone, [path]), alone)
+        run_entry({"id": "run-0", **one}, {"findings": []})
+    except Exception as error:  # what somebody else wrote can be wrong in any way
+        return damaged(one["name"], path, error)
+    return one
 
 
 def _title(collections: Sequence[Collection], digests: Digests) -> str:
@@ -133,8 +148,7 @@ def _environments(digests: Digests) -> list[dict[str, Any]]:
     for path, one in digests.items():
         if "environment" not in one:
             continue
-        facts = {key: value for key, value in one["environment"].items() if key != "commit"}
-        facts["commit"] = one["commit"]
+        facts = {**one["environment"], "commit": one["commit"]}
         same = next((known for known in found if known["facts"] == facts), None)
         if same is None:
             found.append({"facts": facts, "runs": [path]})

@@ -225,10 +225,11 @@ def _line(row: dict[str, Any], columns: list[dict[str, Any]], has_runs: bool, pa
                 around = [interval(value["low"], value["high"], unit)]
             small = "".join(f"<small>{escaped(each)}</small>" for each in around)
             cells.append(
-                f'<td class="number" data-value="{value["value"]}">{escaped(say(value["value"], unit))}{small}</td>'
+                f'<td class="number" data-value="{escaped(value["value"])}">'
+                f"{escaped(say(value['value'], unit))}{small}</td>"
             )
         else:
-            data = f' data-value="{value}"' if isinstance(value, (int, float)) else ""
+            data = f' data-value="{escaped(value)}"' if isinstance(value, (int, float)) else ""
             cells.append(f'<td class="number"{data}>{escaped(say(value, unit))}</td>')
     source = f"<td>{links(row['runs'], page)}</td>" if has_runs else ""
     return f"<tr>{''.join(cells)}{source}</tr>"
