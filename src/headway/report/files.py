@@ -32,7 +32,8 @@ def tables(page: Page) -> Iterator[tuple[str, Rows]]:
             yield table["id"], [_row(table, row, names) for row in table["rows"]]
     yield "runs", [_figures(run["figures"]) for run in page["runs"] if run.get("figures")]
     yield "findings", [
-        {**{key: found[key] for key in ("rule", "title", "trouble", "advice")}, "run": names.get(case["path"]),
+        {**{key: found[key] for key in ("rule", "title", "trouble")}, "advice": case["advice"],
+         "run": names.get(case["path"]), "sweep": case["sweep"],
          **{key: case[key] for key in ("resource", "certainty", "text")}, "evidence": json.dumps(case["evidence"])}
         for found in page["findings"]
         for case in found["cases"]

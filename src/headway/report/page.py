@@ -7,17 +7,16 @@ import multiprocessing
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway import __version__
-from headway.findings import of_sweep
 from headway.record.run import Run
 from headway.report import groups as grouping
 from headway.report.beside import one_at_a_time, published, shapes
 from headway.report.charts import charts
 from headway.report.digest import damaged, digest, finite
+from headway.report.found import of_page
 from headway.report.groups import Collection, Digests
 from headway.report.run_entries import run_entry
 from headway.report.tables import costs, details, every_run, io_overhead, resources, results
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 FORMAT = 1
 Page = dict[str, Any]
 FEW = 6  # runs that are read sooner than further processes are started
-CERTAINTY = ("certain", "likely", "possible")
 
 
 def page(
@@ -62,7 +60,7 @@ def page(
             "headway": __version__,
             "made": time.time(),
             "title": title or _title(collections, digests),
-            "findings": _findings(digests, sweeps),
+            **of_page(digests, sweeps),
             "collections": [_collection(one, digests) for one in collections],
             "every_run": every_run(digests),
             "environments": _environments(digests),
@@ -122,24 +120,6 @@ def _collection(one: Collection, digests: Digests) -> dict[str, Any]:
             for group in one.groups
         ],
     }
-
-
-def _findings(digests: Digests, sweeps: Sequence[SweepFolder]) -> list[dict[str, Any]]:
-    """What was found, trouble first and the surest first. What is true of several runs stands once, with a case for
-    each of them."""
-    each = [{**finding, "path": path} for path, one in digests.items() for finding in one.get("findings", ())]
-    for sweep in sweeps:
-        each += [{**asdict(finding), "path": None} for finding in of_sweep(sweep)]
-    found: dict[tuple[str, str, bool], list[dict[str, Any]]] = {}
-    for finding in each:
-        found.setdefault((finding["rule"], finding["title"], finding["trouble"]), []).append(finding)
-    together = []
-    for cases in found.values():
-        cases.sort(key=lambda one: CERTAINTY.index(one["certainty"]))
-        shared = {key: cases[0][key] for key in ("rule", "title", "trouble", "certainty", "advice")}
-        own = [{key: one[key] for key in ("path", "resource", "text", "certainty", "evidence")} for one in cases]
-        together.append({**shared, "cases": own})
-    return sorted(together, key=lambda one: (not one["trouble"], CERTAINTY.index(one["certainty"]), -len(one["cases"])))
 
 
 def _environments(digests: Digests) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from headway.findings.words import amount
 from headway.units import format_bytes, format_rate, format_seconds
 
 MISSING = "-"
@@ -68,7 +69,5 @@ def cell(value: Any, unit: str = "") -> str:
 
 
 def in_unit(value: float | None, unit: str) -> str:
-    """Of evidence: a unit that says itself, or a word behind the number."""
-    if unit == "1/s":
-        return f"{say(value)}/s"
-    return say(value, unit) + ("" if unit in ("s", "B", "B/s", "share", "") or value is None else f" {unit}")
+    """Of evidence: as `headway findings` says it."""
+    return MISSING if value is None else amount(value, unit)
