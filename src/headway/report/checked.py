@@ -17,7 +17,7 @@ _NUMBERS = {...: NUMBER}
 FIGURES: dict[Any, Any] = {
     **{name: TEXT if kind == "VARCHAR" else NUMBER for name, kind in RUN_COLUMNS.items()},
     "reason": TEXT,
-    "layout": TEXT,
+    "layout": ANYTHING,  # a text, or a rule
     "warnings": [TEXT],
     "tasks": [{"task": TEXT, "distribution": _NUMBERS, ...: NUMBER}],
     "nodes": [{"node": TEXT, "tasks": [TEXT], "asked": {...: ANYTHING}, "full": _NUMBERS, ...: NUMBER}],

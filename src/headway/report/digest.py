@@ -18,6 +18,8 @@ from headway.record.tables import select_table
 from headway.report.checked import checked, commit_of, environment_of
 from headway.report.curves import curves, step_times
 from headway.report.happened import happened, network_got
+from headway.report.secrets import redacted
+from headway.report.settings import settings_of
 from headway.report.timeline import timeline
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ def _digest(run: Run, num: int, prices: Mapping[str, float]) -> dict[str, Any]:
     import duckdb
 
     figures = checked(finite(result(run)), run.name)
+    if figures.get("command"):
+        figures["command"] = redacted(figures["command"])
     facts = run.facts
     launches = facts["launches"]
     origin = float(launches[0]["started"] if launches else facts["created"])
@@ -68,6 +72,7 @@ def _digest(run: Run, num: int, prices: Mapping[str, float]) -> dict[str, Any]:
             "origin": origin,
             "commit": commit_of(run.environment),
             "figures": figures,
+            "settings": settings_of(run.job),
             "choices": run.choices,
             "environment": environment_of(run.environment),
             "timeline": line,
