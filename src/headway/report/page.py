@@ -115,10 +115,7 @@ def _collection(one: Collection, digests: Digests) -> dict[str, Any]:
         "charts": charts(one, digests),
         "published": published(one, digests),
         "shapes": shapes(one, digests),
-        "groups": [
-            {"label": group.label, "key": group.key, "runs": list(group.runs), "settings": group.settings}
-            for group in one.groups
-        ],
+        "groups": [{"label": group.label, "runs": list(group.runs)} for group in one.groups],
     }
 
 
