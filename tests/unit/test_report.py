@@ -389,6 +389,21 @@ def test_mistakes_are_said_before_anything_is_read(made: Path, tmp_path: Path) -
     assert "neither a run" in str(done.exception)
 
 
+def test_prices_are_of_the_nodes_that_a_run_has(made: Path, tmp_path: Path) -> None:
+    """A single machine has no server, and costs something all the same."""
+    prices = ("--price", "worker=0.90/h", "--price", "ps=0.05/h")
+    done = run_command(str(made), *prices, "-o", str(tmp_path / "r.csv"))
+    assert done.exit_code == 0, done.output
+    with (tmp_path / "r.csv" / "cost-runs.csv").open(newline="") as file:
+        costs = {line["configuration"]: float(line["price_per_h"]) for line in csv.DictReader(file)}
+    assert costs["single"] == pytest.approx(0.9)
+    assert costs["ps-async, 2 tasks, 1 server"] == pytest.approx(1.85)
+    done = run_command(str(made), *prices, "--price", "chef=1/h", "-o", str(tmp_path / "r2.csv"))
+    assert "no run has a node chef" in str(done.exception)
+    done = run_command(str(made), "--price", "ps=1/h", "-o", str(tmp_path / "r3.csv"))
+    assert "no run has all of its nodes priced by ps" in str(done.exception)
+
+
 # --- words -----------------------------------------------------------------------------------------------------
 def test_numbers_are_said_in_their_units() -> None:
     assert say(1234.5) == "1,234"

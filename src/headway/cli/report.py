@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -54,15 +54,22 @@ def report(
     chosen, sweeps = find_all(what, root_of(runs))
     prices = dict(parse_price(each) for each in price or ())
     made = page(chosen, sweeps, title, os.cpu_count() or 1, prices)
-    if prices and not any(run.get("cost") for run in made["runs"]):
-        raise SpecError(
-            f"--price: no run has all of its nodes priced by {', '.join(price or ())}; try 0.10/h for every node"
-        )
+    check_prices(prices, made["runs"])
     for run in made["runs"]:
         if run["problem"]:
             typer.echo(f"headway: {run['name']}: {run['problem']}; the report says so", err=True)
     write(made, output)
     typer.echo(f"{output}: {len(made['runs'])} runs, {len(made['findings'])} findings, {size_of(output) / 1e6:.1f} MB")
+
+
+def check_prices(prices: dict[str, float], runs: list[dict[str, Any]]) -> None:
+    """A price that no run has a node for is a mistake; a single machine among others that has no server is none."""
+    if unused := sorted(set(prices) - {key for run in runs for key in run.get("priced", ())}):
+        raise SpecError(f"--price: no run has a node {', '.join(unused)}")
+    if prices and not any(run.get("cost") for run in runs):
+        raise SpecError(
+            f"--price: no run has all of its nodes priced by {', '.join(prices)}; try 0.10/h for every node"
+        )
 
 
 def size_of(path: Path) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headway.errors import FormatError, HeadwayError
 from headway.findings import Finding, findings
-from headway.metrics.cost import cost
+from headway.metrics.cost import EVERY_NODE, cost, kind_of, node_names
 from headway.record.folder import RunFolder
 from headway.record.run import Run
 from headway.record.seal import result
@@ -78,7 +78,7 @@ def _digest(run: Run, num: int, prices: Mapping[str, float]) -> dict[str, Any]:
             "timeline": line,
             "curves": learnt,
             "step_times": times,
-            "cost": _cost(run, prices),
+            **_cost(run, prices),
             "events": marks,
             "network": network,
             **_findings(run, figures, origin),
@@ -93,14 +93,18 @@ def show_tables(connection: duckdb.DuckDBPyConnection, folder: RunFolder) -> Non
         connection.execute(f"create temp view {name} as {select_table(folder, name, connection)}")
 
 
-def _cost(run: Run, prices: Mapping[str, float]) -> dict[str, Any] | None:
-    """None where it is not known what its nodes cost."""
+def _cost(run: Run, prices: Mapping[str, float]) -> dict[str, Any]:
+    """`cost`: None where it is not known what its nodes cost. `priced`: which of the prices are of nodes that it has; a
+    single machine has no server."""
+    nodes = node_names(run.rows("events")) if prices else []
+    own = {key: price for key, price in prices.items() if key in (EVERY_NODE, *nodes, *map(kind_of, nodes))}
     try:
-        found = cost(run, prices)
+        found = cost(run, own)
     except HeadwayError:
-        return None
+        return {"cost": None, "priced": list(own)}
     extra = {name: getattr(found, name) for name in ("total", "training_only", "per_1000_steps", "price_per_h")}
-    return {"dollars": found.dollars, "seconds": found.seconds, "to_accuracy": found.to_accuracy, **extra}
+    known = {"dollars": found.dollars, "seconds": found.seconds, "to_accuracy": found.to_accuracy, **extra}
+    return {"cost": known, "priced": list(own)}
 
 
 def _findings(run: Run, figures: dict[str, Any], origin: float) -> dict[str, Any]:
