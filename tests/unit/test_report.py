@@ -31,6 +31,7 @@ from headway.report.html import html
 from headway.report.markdown import markdown
 from headway.report.notebook import notebook
 from headway.report.page import Page, page
+from headway.report.run_entries import run_entry
 from headway.report.thin import Buckets, extremes, packed, smooth, unpacked
 from headway.report.timeline import num_buckets, timeline
 from headway.report.words import cell, say
@@ -214,6 +215,18 @@ def test_a_run_that_never_stepped_has_a_page(made: Path, tmp_path: Path) -> None
     assert found["runs"][0]["problem"] is None
     assert found["runs"][0]["timeline"] is None
     assert "empty-run" in html(found)
+
+
+def test_limits_of_disks_and_credits_are_shown_with_what_was_got(of_made: Page) -> None:
+    run = copy.deepcopy(of_made["runs"][0])
+    node = run["figures"]["nodes"][0]
+    disk, credits = {"read": 100e6, "write": 50e6}, {"per_hour": 6.0, "start": 30.0}
+    node["asked"] = {"type": "t2.micro", "cpus": 1.0, "disk": disk, "credits": credits}
+    text = run_entry(run, of_made)
+    for words in ("type t2.micro", "disk read 100 MB/s, disk write 50 MB/s", "credits per hour 6, credits start 30"):
+        assert words in text
+    assert f"<td>disk read of {node['node']}</td><td>100 MB/s</td><td>not used</td>" in text
+    assert re.search(r"<td>disk write of \w+</td><td>50 MB/s</td><td>[0-9.]+ MB/s at the most</td>", text)
 
 
 # --- a sweep ---------------------------------------------------------------------------------------------------

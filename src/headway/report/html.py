@@ -17,7 +17,8 @@ from typing import Any
 
 from headway.errors import NotFound
 from headway.report.page import Page
-from headway.report.parts import asset, body, escaped, navigation
+from headway.report.parts import asset, body, navigation
+from headway.report.run_entries import escaped
 
 
 def html(page: Page) -> str:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from html import escape
 from importlib import resources
 from string import Template
 from typing import Any
 
 from headway.report.found import no_trouble
 from headway.report.page import Page
-from headway.report.run_entries import commit_in_words, run_entry
-from headway.report.words import cell, in_unit, interval, number, say, spread
+from headway.report.run_entries import escaped, run_entry
+from headway.report.words import cell, commit_in_words, in_unit, interval, number, say, spread
 
 FEW_LINKS = 8
 TIGHT = ("state", "strategy", "what", "verdict")  # columns of short texts, which stay on one line
@@ -24,10 +23,6 @@ SECTIONS = {
     "runs": "Runs",
     "environment": "Environment",
 }
-
-
-def escaped(value: Any) -> str:
-    return escape(str(value), quote=True)
 
 
 def asset(name: str) -> str:

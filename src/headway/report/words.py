@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from headway.findings.words import amount
@@ -66,6 +66,13 @@ def cell(value: Any, unit: str = "") -> str:
     if value.get("num", 1) < 2 or value["low"] == value["high"]:
         return text
     return f"{text} ({interval(value['low'], value['high'], unit)})"
+
+
+def commit_in_words(commit: Mapping[str, Any], length: int | None = None) -> str | None:
+    """The hash, or the first letters of it, and whether the folder was as the commit has it."""
+    if not commit.get("hash"):
+        return None
+    return str(commit["hash"])[:length] + (" with changes" if commit.get("has_changes") else "")
 
 
 def in_unit(value: float | None, unit: str) -> str:
