@@ -402,6 +402,32 @@ def test_mistakes_are_said_before_anything_is_read(made: Path, tmp_path: Path) -
     assert "neither a run" in str(done.exception)
 
 
+def test_a_folder_stands_for_its_runs_and_its_sweeps(tmp_path: Path) -> None:
+    make_run(tmp_path, Made("alone", "single", 1, 0, 60))
+    sweep = make_sweep(tmp_path, repeats=1, steps=60, vary={"strategy": ["ps-async"], "cluster.worker": [1, 2]})
+    broken = sweep.path.with_name("broken-sweep")
+    broken.mkdir()
+    (broken / "sweep.json").write_text("{")
+    for folder, runs in ((tmp_path, 4), (tmp_path / "sweeps", 3)):
+        done = run_command(str(folder), "-o", str(tmp_path / "r.md"))
+        assert done.exit_code == 0, done.output
+        assert f"{runs} runs" in done.output
+        assert "Sweep made-sweep" in (tmp_path / "r.md").read_text()
+        assert "broken-sweep" in done.stderr
+
+
+def test_runs_of_one_name_are_told_apart_in_tables(made: Path, tmp_path: Path) -> None:
+    first = RunFolder.all(made)[0]
+    other = RunFolder(tmp_path / "elsewhere" / first.name)
+    shutil.copytree(first.path, other.path)
+    write_csv(page([Run(first), Run(other)]), tmp_path / "r.csv")
+    for name in ("runs", "timeline", "curves", "events"):
+        with (tmp_path / "r.csv" / f"{name}.csv").open(newline="") as file:
+            assert {line["id"] for line in csv.DictReader(file)} == {"run-0", "run-1"}, name
+    with (tmp_path / "r.csv" / "results-runs.csv").open(newline="") as file:
+        assert [line["from_ids"] for line in csv.DictReader(file)] == ["run-0 run-1"]
+
+
 def test_prices_are_of_the_nodes_that_a_run_has(made: Path, tmp_path: Path) -> None:
     """A single machine has no server, and costs something all the same."""
     prices = ("--price", "worker=0.90/h", "--price", "ps=0.05/h")

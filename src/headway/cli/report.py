@@ -23,7 +23,7 @@ def report(
     what: Annotated[
         list[str],
         typer.Argument(
-            help="Runs and sweeps: by name, its beginning, by path, or `last`; a folder stands for all runs in it.",
+            help="Runs and sweeps: by name, its beginning, by path, or `last`; a folder stands for all in it.",
             show_default=False,
             metavar="RUNS-or-SWEEPS...",
         ),
@@ -87,10 +87,11 @@ def find_all(names: list[str], root: Path) -> tuple[list[Run], list[SweepFolder]
     for name in names:
         path = Path(name)
         if path.is_dir() and not (path / "run.json").exists() and not (path / "sweep.json").exists():
-            inside = load_all(path)
-            if not inside:
-                raise NotFound(f"{name}: neither a run, nor a sweep, nor a folder with runs in it")
+            inside, sweeps_inside = load_all(path), _sweeps_in(path)
+            if not inside and not sweeps_inside:
+                raise NotFound(f"{name}: neither a run, nor a sweep, nor a folder with runs or sweeps in it")
             runs |= {run.path: run for run in inside}
+            sweeps |= {sweep.path: sweep for sweep in sweeps_inside}
             continue
         try:
             found = Run(RunFolder.find(root, name))
@@ -102,3 +103,18 @@ def find_all(names: list[str], root: Path) -> tuple[list[Run], list[SweepFolder]
                 raise no_run from None
             sweeps[sweep.path] = sweep
     return list(runs.values()), list(sweeps.values())
+
+
+def _sweeps_in(path: Path) -> list[SweepFolder]:
+    """Of a folder of runs, which keeps its sweeps in `sweeps`, or of that one. A damaged one does not hide others."""
+    from headway.bench.folder import SWEEPS, SweepFolder
+    from headway.report.digest import in_words
+
+    found = []
+    for sweep in SweepFolder.all(path.absolute().parent if path.absolute().name == SWEEPS else path):
+        try:
+            sweep.trials()
+            found.append(sweep)
+        except Exception as error:  # it may be damaged in any way
+            typer.echo(f"headway: sweep {sweep.name}: {in_words(error)}; left out", err=True)
+    return found
