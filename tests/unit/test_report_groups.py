@@ -77,6 +77,8 @@ def test_what_headway_chose_for_each_machine_makes_no_difference_but_what_was_as
     four = job_with(cluster__worker__threads={"intra_op": 4})
     chosen = {"/a": digest_of(JOB, (path,)), "/b": digest_of(four, (path,))}
     assert len(of_runs(chosen, list(chosen)).groups) == 1
+    chosen |= {"/c": digest_of(JOB, tasks=4), "/d": digest_of(four, tasks=4)}  # others were asked it
+    assert len(of_runs(chosen, list(chosen)).groups) == 3
     asked = {"/a": digest_of(JOB, (path,)), "/b": digest_of(four)}
     assert len(of_runs(asked, list(asked)).groups) == 2
 

@@ -172,8 +172,17 @@ def of_runs(digests: Digests, paths: Sequence[str]) -> Collection:
     """Runs of the same job are repeats of one another; only finished ones count."""
     known = [path for path in paths if digests[path].get("figures")]
     told = {path: {name: digests[path]["figures"].get(name) for name in TOLD_APART} for path in known}
-    asked = _asked(digests, known)
-    differing = _differing(told, asked)
+    alike: dict[str, list[str]] = {}
+    for path in known:
+        alike.setdefault(json.dumps(told[path], sort_keys=True, default=str), []).append(path)
+    asked = {path: settings for paths in alike.values() for path, settings in _asked(digests, paths).items()}
+    names = dict.fromkeys(name for settings in asked.values() for name in settings)
+    # Further settings, which tell runs apart that would else be taken for repeats.
+    differing = [
+        name
+        for name in names
+        if any(len({repr(asked[path].get(name)) for path in paths}) > 1 for paths in alike.values())
+    ]
     kept: dict[str, list[str]] = {}
     settings_of: dict[str, dict[str, Any]] = {}
     for path in known:
@@ -207,22 +216,12 @@ def of_runs(digests: Digests, paths: Sequence[str]) -> Collection:
     return Collection("Runs", tuple(groups))
 
 
-def _asked(digests: Digests, paths: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _asked(digests: Digests, alike: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Of each run what its job says. What Headway chose in all of them follows from the rest, or from the machine."""
-    chosen = [{str(choice["path"]) for choice in digests[path]["choices"]} for path in paths]
-    always = set.intersection(*chosen) if chosen else set()
-    return {
-        path: {name: value for name, value in digests[path]["settings"].items() if name not in always} for path in paths
-    }
-
-
-def _differing(told: Mapping[str, dict[str, Any]], asked: Mapping[str, dict[str, Any]]) -> list[str]:
-    """Further settings that tell runs apart which would be taken for repeats."""
-    alike: dict[str, list[dict[str, Any]]] = {}
-    for path, figures in told.items():
-        alike.setdefault(json.dumps(figures, sort_keys=True, default=str), []).append(asked[path])
-    names = dict.fromkeys(name for each in alike.values() for one in each for name in one)
-    return [name for name in names if any(len({repr(one.get(name)) for one in each}) > 1 for each in alike.values())]
+    chosen = {path: {str(choice["path"]) for choice in digests[path]["choices"]} for path in alike}
+    settings: dict[str, dict[str, Any]] = {path: digests[path]["settings"] for path in alike}
+    asked = {name for path in alike for name in settings[path] if name not in chosen[path]}
+    return {path: {name: value for name, value in settings[path].items() if name in asked} for path in alike}
 
 
 def _label(settings: dict[str, Any]) -> str:
