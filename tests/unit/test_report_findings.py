@@ -34,7 +34,7 @@ def finding(run: str, certainty: str = "likely", **more: Any) -> Finding:
 
 def page_of(runs: dict[str, list[Finding]], unread: tuple[str, ...] = ()) -> Page:
     """What the findings of a page need."""
-    digests = {
+    digests: dict[str, dict[str, Any]] = {
         path: {"findings": [asdict(one) for one in found], "problem": None, "findings_problem": None}
         for path, found in runs.items()
     }

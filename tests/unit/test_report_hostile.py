@@ -115,7 +115,7 @@ def test_a_figure_that_is_no_number_is_damage_and_not_a_cell(copied: Copy, name:
     evil = copied("evil")
     estimate = {"value": EVIL, "low": 1, "high": 2, "num": 1}
     for value in (estimate, EVIL, [EVIL], True, 10**400):
-        change(evil.path / "result.json", lambda figures, value=value: figures.update({name: value}))
+        _figure(name, value)(evil)
         found = page([Run(evil)])
         assert f"result.json: {name}" in found["runs"][0]["problem"], value
         assert "<img" not in html(found)

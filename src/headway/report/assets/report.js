@@ -13,6 +13,8 @@
   };
   const $ = (id) => document.getElementById(id);
   const safe = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+  // Plotly gives up where a label beside an axis leaves no room for the chart.
+  const short = (text, most = 40) => (String(text).length > most ? `${String(text).slice(0, most - 1)}…` : String(text));
   const make = (tag, text, name) => {
     const made = document.createElement(tag);
     if (text !== undefined) made.textContent = text;
@@ -83,6 +85,16 @@
     await Plotly.react(plot, traces, layout(look), CONFIG);
     plot.dataset.drawn = "yes";
   };
+  // Words instead of a chart. Plotly must forget the one before, or the next one is drawn into what is gone.
+  const forget = (plot, words) => {
+    if (plot.classList.contains("js-plotly-plot")) Plotly.purge(plot);
+    drawn.delete(plot);
+    delete plot.dataset.drawn;
+    plot.classList.remove("js-plotly-plot");
+    plot.classList.add("empty");
+    plot.style.height = "";
+    plot.textContent = words;
+  };
   const tickFormat = (unit) => (unit === "share" ? { tickformat: ".0%" } : unit === "dollars" ? { tickprefix: "$" } : {});
 
   // --- charts over configurations --------------------------------------------------------------------------------
@@ -111,7 +123,7 @@
       const shared = { name: safe(series.name), hoverinfo: "text", text: series.y.map((_, place) => hover(series, place, unit)),
         customdata: series.runs.map((runs) => runs[0]) };
       if (lies) {
-        const each = { ...shared, x: series.y, y: series.x.map(folded), orientation: "h", error_x: error };
+        const each = { ...shared, x: series.y, y: series.x.map((_, place) => place), orientation: "h", error_x: error };
         const colors = series.y.map((_, place) => color(place));
         // An axis that does not begin at nothing makes a bar's length a lie.
         if (closeUp(chart)) return { ...each, mode: "markers", marker: { color: colors, size: 12 } };
@@ -122,8 +134,12 @@
     });
     const zero = closeUp(chart) ? { range: around(chart) } : { rangemode: "tozero" };
     const value = { title: { text: safe(chart.y.title) }, ...zero, ...tickFormat(unit) };
-    if (chart.kind === "bars")
-      return { traces, look: { xaxis: value, yaxis: { autorange: "reversed", automargin: true, type: "category" }, showlegend: false }, height: Math.max(260, 110 + 38 * chart.series[0].x.length) };
+    if (chart.kind === "bars") {
+      // By number: labels that are cut may be the same.
+      const labels = chart.series[0].x, named = { tickvals: labels.map((_, place) => place), ticktext: labels.map(folded) };
+      const yaxis = { autorange: "reversed", automargin: true, type: "category", ...named };
+      return { traces, look: { xaxis: value, yaxis, showlegend: false }, height: Math.max(260, 110 + 38 * labels.length) };
+    }
     const x = { title: { text: chart.x.title }, dtick: 1, rangemode: "tozero" };
     if (Math.max(...chart.series.flatMap((series) => series.x)) > 12) delete x.dtick;
     return { traces, look: { xaxis: x, yaxis: value, showlegend: chart.series.length > 1 } };
@@ -136,7 +152,7 @@
       if (last && last.length + part.length > 26) lines.push(part);
       else lines[lines.length - 1] = last ? `${last}, ${part}` : part;
     }
-    return lines.map(safe).join("<br>");
+    return lines.map((line) => safe(short(line))).join("<br>");
   };
   // Figures that differ by little are told apart only on an axis that does not begin at nothing.
   const around = (chart) => {
@@ -288,11 +304,13 @@
       list.append(item);
     }
   };
+  const within = (line, from, to) => {
+    const low = Math.max(line.start, Math.min(from, to)), high = Math.min(line.end, Math.max(from, to));
+    return high > low ? [low, high] : null;
+  };
   const setRange = async (from, to) => {
-    const { start, end } = shown.run.timeline;
-    const low = Math.max(start, Math.min(from, to)), high = Math.min(end, Math.max(from, to));
-    if (!(high > low)) return;
-    await Plotly.relayout($("timeline-plot"), { "xaxis.range": [low, high] });
+    const range = shown && shown.run.timeline && within(shown.run.timeline, from, to);
+    if (range) await Plotly.relayout($("timeline-plot"), { "xaxis.range": range });
   };
   const rangeChanged = (change) => {
     const range = change["xaxis.range"] || (change["xaxis.range[0]"] !== undefined ? [change["xaxis.range[0]"], change["xaxis.range[1]"]] : null);
@@ -301,19 +319,30 @@
     else return;
     showMoved();
   };
-  const showRun = async (id, range) => {
-    const run = await data(`data-${id}`);
+  let asked = 0, showing = null;  // requests for time lines, and the last one: an older one must not win over it
+  const showRun = (id, range) => (showing = drawRun(id, range));
+  const drawRun = async (id, range) => {
+    const mine = ++asked;
     $("which").value = id;
-    shown = { run, range: range || null, id };
+    const run = await data(`data-${id}`);
+    if (mine !== asked) return;
+    shown = { run, range: range && run.timeline ? within(run.timeline, ...range) : null, id };
     $("timeline-where").textContent = run.name;
     $("timeline-where").href = `#${id}`;
     const plot = $("timeline-plot");
     if (run.timeline) {
       await draw(plot, timelineFigure(run));
+      if (mine !== asked) return;
       plot.removeAllListeners("plotly_relayout");
       plot.on("plotly_relayout", rangeChanged);
       showMoved();
-    } else plot.textContent = "Nothing was sampled in this run.";
+    } else {
+      forget(plot, "Nothing was sampled in this run.");
+      $("moved-said").textContent = "Nothing was sampled in this run.";
+      $("moved-list").textContent = "";
+      $("from").value = ""; $("to").value = "";
+      delete $("moved").dataset.from; delete $("moved").dataset.to;
+    }
     await Promise.all([draw($("steps-plot"), stepsFigure(run)), draw($("servers-plot"), serversFigure(run)), draw($("staleness-plot"), stalenessFigure(run))]);
   };
 
@@ -331,9 +360,9 @@
   const serversFigure = (run) => () => {
     const servers = run.figures.servers || [];
     if (!servers.length) return nothing("no servers: every training task<br>holds all variables");
-    const parts = [0, 1, 2].map((rank) => ({ type: "bar", name: ["largest variable", "second largest", "third largest"][rank], x: servers.map((one) => safe(one.task)), y: servers.map((one) => (one.largest[rank] ? one.largest[rank].bytes : 0)),
+    const parts = [0, 1, 2].map((rank) => ({ type: "bar", name: ["largest variable", "second largest", "third largest"][rank], x: servers.map((one) => safe(short(one.task))), y: servers.map((one) => (one.largest[rank] ? one.largest[rank].bytes : 0)),
       text: servers.map((one) => (one.largest[rank] ? `${safe(one.largest[rank].name)}${one.largest[rank].part ? ` (part ${safe(one.largest[rank].part)})` : ""}: ${say(one.largest[rank].bytes, "B")}` : "")), textposition: "none", hoverinfo: "text", marker: { color: color(rank) } }));
-    parts.push({ type: "bar", name: "all others", x: servers.map((one) => safe(one.task)), y: servers.map((one) => Math.max(0, one.bytes - one.largest.reduce((sum, each) => sum + each.bytes, 0))), hovertemplate: "%{y:.3s}B<extra>all others</extra>", marker: { color: color(7) } });
+    parts.push({ type: "bar", name: "all others", x: servers.map((one) => safe(short(one.task))), y: servers.map((one) => Math.max(0, one.bytes - one.largest.reduce((sum, each) => sum + each.bytes, 0))), hovertemplate: "%{y:.3s}B<extra>all others</extra>", marker: { color: color(7) } });
     return { traces: parts, look: { barmode: "stack", bargap: 0.45, xaxis: { type: "category" }, yaxis: { title: { text: "bytes of variables" }, tickformat: "~s" } } };
   };
   const stalenessFigure = (run) => () => {
@@ -392,6 +421,13 @@
     });
     addEventListener("hashchange", openTarget);
     openTarget();
+    // What is folded up is printed, too: on paper nobody can unfold it.
+    let closed = [];
+    addEventListener("beforeprint", () => {
+      closed = [...document.querySelectorAll("details:not([open])")];
+      for (const each of closed) each.open = true;
+    });
+    addEventListener("afterprint", () => { for (const each of closed) each.open = false; });
     for (const button of document.querySelectorAll("th button")) button.addEventListener("click", () => sortBy(button));
     if (typeof DecompressionStream === "undefined") {
       for (const old of document.querySelectorAll(".old")) old.style.display = "block";
@@ -425,12 +461,12 @@
     const plot = $("timeline-plot");
     if (plot) {
       const which = $("which");
-      lazily(plot, () => showRun(which.value));
+      lazily(plot, () => showing ?? showRun(which.value));  // somebody may have asked for another one meanwhile
       which.addEventListener("change", () => showRun(which.value));
       const step = (by) => { which.selectedIndex = (which.selectedIndex + by + which.length) % which.length; showRun(which.value); };
       $("previous").addEventListener("click", () => step(-1));
       $("next").addEventListener("click", () => step(1));
-      $("whole").addEventListener("click", () => setRange(shown.run.timeline.start, shown.run.timeline.end));
+      $("whole").addEventListener("click", () => setRange(-Infinity, Infinity));
       const typed = () => setRange(Number($("from").value), Number($("to").value));
       $("zoom").addEventListener("click", typed);
       for (const id of ["from", "to"]) $(id).addEventListener("keydown", (event) => { if (event.key === "Enter") typed(); });
@@ -447,10 +483,11 @@
     for (const link of document.querySelectorAll("a[data-run]")) link.addEventListener("click", async (event) => {
       event.preventDefault();
       const from = Number(link.dataset.from), to = Number(link.dataset.to);
-      $("timeline").scrollIntoView();
-      await showRun(link.dataset.run);
       // A moment alone has no width: some of what was before and after it is shown, too.
-      if (link.dataset.from !== undefined) await setRange(from - Math.max(1, (to - from) * 0.15), to + Math.max(1, (to - from) * 0.15));
+      const around = Math.max(1, (to - from) * 0.15);
+      $("timeline").scrollIntoView();
+      await showRun(link.dataset.run, link.dataset.from === undefined ? null : [from - around, to + around]);
+      $("timeline-plot").focus({ preventScroll: true });  // arrows and + go on from here
     });
     // On paper: black on white, and as wide as an A4 page that lies on its side.
     let wasDark = false;
