@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from headway.bench.folder import Trial
 from headway.record.folder import RunFolder
 from headway.record.run import Run
 from headway.report.files import write_csv
+from headway.report.groups import _group as group_of
 from headway.report.html import html
 from headway.report.markdown import markdown
 from headway.report.notebook import notebook
@@ -64,3 +66,12 @@ def test_no_form_of_a_report_tells_a_secret(tmp_path: Path) -> None:
     files = "".join(path.read_text() for path in (tmp_path / "r.csv").glob("*"))
     for text in (json.dumps(found), html(found), markdown(found), notebook(found), files):
         assert "hunter2" not in text
+
+
+def test_a_sweep_over_commands_and_variables_tells_no_secret() -> None:
+    settings = {"workload.command": ["t.py", "--token", "hunter2"], "workload.env": {"A_KEY": "hunter2", "B": "seen"}}
+    trial = Trial("key", settings, 2, False, "real", [], "done", None)
+    label = group_of(trial).label
+    assert "hunter2" not in label
+    assert "--token ***" in label
+    assert "seen" in label

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from headway.metrics.estimate import Estimate, estimate
+from headway.report.settings import told
 from headway.report.words import say
 
 if TYPE_CHECKING:
@@ -148,10 +149,11 @@ def _choice(choice: dict[str, Any]) -> str:
 def _group(trial: Trial) -> Group:
     counting = [run for run in trial.runs if run.counts]
     marked = sorted({mark for run in counting for mark in run.marks})
+    settings = {path: told(path, value) for path, value in trial.settings.items()}
     marks = [f"{mark} ({sum(mark in run.marks for run in counting)} of {len(counting)} runs)" for mark in marked]
     return Group(
-        label=trial.name,
-        settings=trial.settings | ({"data": trial.data} if trial.purpose in ("search", "best") else {}),
+        label=replace(trial, settings=settings).name,
+        settings=settings | ({"data": trial.data} if trial.purpose in ("search", "best") else {}),
         tasks=trial.tasks,
         runs=tuple(str(run.folder.path) for run in trial.runs if run.counts),
         # What failed before there was a run has no folder; the trial says why.
@@ -171,10 +173,10 @@ def _group(trial: Trial) -> Group:
 def of_runs(digests: Digests, paths: Sequence[str]) -> Collection:
     """Runs of the same job are repeats of one another; only finished ones count."""
     known = [path for path in paths if digests[path].get("figures")]
-    told = {path: {name: digests[path]["figures"].get(name) for name in TOLD_APART} for path in known}
+    figures_of = {path: {name: digests[path]["figures"].get(name) for name in TOLD_APART} for path in known}
     alike: dict[str, list[str]] = {}
     for path in known:
-        alike.setdefault(json.dumps(told[path], sort_keys=True, default=str), []).append(path)
+        alike.setdefault(json.dumps(figures_of[path], sort_keys=True, default=str), []).append(path)
     asked = {path: settings for paths in alike.values() for path, settings in _asked(digests, paths).items()}
     names = dict.fromkeys(name for settings in asked.values() for name in settings)
     # Further settings, which tell runs apart that would else be taken for repeats.
@@ -186,7 +188,7 @@ def of_runs(digests: Digests, paths: Sequence[str]) -> Collection:
     kept: dict[str, list[str]] = {}
     settings_of: dict[str, dict[str, Any]] = {}
     for path in known:
-        settings = told[path] | {name: asked[path].get(name) for name in differing}
+        settings = figures_of[path] | {name: asked[path].get(name) for name in differing}
         key = json.dumps(settings, sort_keys=True, default=str)
         kept.setdefault(key, []).append(path)
         settings_of[key] = settings

@@ -20,11 +20,17 @@ def settings_of(job: Mapping[str, Any]) -> dict[str, Any]:
     for path, value in _flat(job, ""):
         if path.startswith(NO_DIFFERENCE) or path.rpartition(".")[2] in PLACES or value is None:
             continue
-        if path == "workload.command" and isinstance(value, list):
-            found[path] = redacted(shlex.join(map(str, value)))
-        else:
-            found[path] = HIDDEN if path.startswith("workload.env.") and is_secret(path) else value
+        found[path] = told(path, value)
     return found
+
+
+def told(path: str, value: Any) -> Any:
+    """The value of a setting, without what looks secret."""
+    if path == "workload.command":
+        return redacted(shlex.join(map(str, value)) if isinstance(value, list) else str(value))
+    if isinstance(value, dict):
+        return {key: told(f"{path}.{key}", inner) for key, inner in value.items()}
+    return HIDDEN if path.startswith("workload.env.") and is_secret(path) else value
 
 
 def _flat(value: Mapping[str, Any], before: str) -> list[tuple[str, Any]]:
