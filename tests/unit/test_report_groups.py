@@ -123,7 +123,7 @@ def test_a_search_is_one_line_of_the_best_of_each_size_with_ideal_line_and_trend
     collection, digests = scaling(True)
     by_name = {chart["name"]: chart for chart in charts(collection, digests)}
     assert by_name["throughput"]["kind"] == "lines"
-    (line,) = [one for one in by_name["throughput"]["series"] if one["name"] == "data synthetic"]
+    (line,) = [one for one in by_name["throughput"]["series"] if one["name"] == "synthetic data"]
     assert (line["x"], line["y"]) == ([1, 2, 3], [100.0, 190.0, 270.0])
     assert "trend" in {one["style"] for one in by_name["throughput"]["series"]}
     assert {"ideal", "trend"} <= {one["style"] for one in by_name["speedup"]["series"]}

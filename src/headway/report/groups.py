@@ -236,6 +236,8 @@ def said(name: str, value: Any) -> str:
     """A setting in words: `2 tasks`, `batch 100`, `ps-async`."""
     if isinstance(value, dict):
         value = value.get("name", value.get("kind", json.dumps(value)))
+    if name == "data":
+        return f"{value} data"
     if name in COUNTED:
         return f"{value} {COUNTED[name]}{'' if value == 1 else 's'}"
     word = TOLD_APART.get(name, re.sub(r"\.(name|kind)$", "", name).rpartition(".")[2].replace("_", " "))
