@@ -24,14 +24,17 @@ from made_runs import SLOW_FROM, STARTING, Made, make_run, make_sweep
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 EVIL = '<img src=x onerror="console.error(1)"></script><script>console.error(2)</script>'
+CLOSED = "document.querySelectorAll('details:not([open])').length"
 PLOT = "document.getElementById('timeline-plot')"
 FIRST = "document.querySelector('#findings a[data-from]')"
+ID_OF = "((name) => Object.entries(headway.page.names).find((one) => one[1].startsWith(name))[0])"
 ALL_DRAWN = "headway.everything().then(() => [...document.querySelectorAll('.plot')].every((one) => one.dataset.drawn))"
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs, the second of which slows down, a sweep, and a run of somebody who means no good."""
+    """Two runs, the second of which slows down, one in which nothing was sampled, a sweep, and runs of somebody who
+    means no good: one that is not sealed, and two that are."""
     root = tmp_path_factory.mktemp("made")
     make_run(root, Made("two", steps=240, seed=3, restarts=True))
     make_run(root, Made("slower", workers=3, servers=2, steps=900, seed=4, slows_down=True))
@@ -40,10 +43,36 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     evil.write_facts({**evil.facts(), "reason": EVIL})
     with evil.events("launcher").open("a") as file:
         file.write(json.dumps({"t": 1_700_003_010.0, "kind": "restarting", "task": EVIL, "reason": EVIL}) + "\n")
+    good = RunFolder.all(root)[-1]
+    for name in ("vile-sealed", "vile-figures"):
+        spoil(RunFolder(root / name), good)
+    empty_run(RunFolder(root / "zero-run"), good)
     sweep = make_sweep(root, repeats=1, steps=60, vary={"cluster.worker": [1, 2, 3]}, published="e1-scaling")
     path = root / "report.html"
     path.write_text(html(page(load_all(root), [sweep])), encoding="utf-8")
     return path
+
+
+def spoil(folder: RunFolder, good: RunFolder) -> None:
+    """Sealed: its figures are read as they lie there."""
+    shutil.copytree(good.path, folder.path)
+    figures = json.loads((folder.path / "result.json").read_text())
+    if folder.name == "vile-figures":
+        figures["accuracy"] = {"value": f'1">{EVIL}', "low": 0, "high": 1, "num": 1}
+    figures |= {"name": EVIL, "reason": EVIL, "model": EVIL}
+    figures["tasks"][0]["task"] = figures["nodes"][0]["node"] = figures["servers"][0]["task"] = EVIL
+    figures["servers"][0]["largest"][0]["name"] = EVIL
+    (folder.path / "result.json").write_text(json.dumps(figures))
+    assert Run(folder).is_sealed
+
+
+def empty_run(folder: RunFolder, good: RunFolder) -> None:
+    """It was broken off before anything happened."""
+    shutil.copytree(good.path, folder.path)
+    shutil.rmtree(folder.tables)
+    for inside in (folder.events_folder, folder.metrics_folder):
+        for file in inside.glob("*.jsonl"):
+            file.write_text("")
 
 
 @pytest.fixture(scope="module")
@@ -67,15 +96,18 @@ def opened(window: Browser, report: Path) -> Iterator[Browser]:
 
 def choose(window: Browser, name: str) -> dict[str, Any]:
     """Show the time line of the run whose name begins so."""
-    window.ask(
-        "{ document.getElementById('timeline').scrollIntoView(); const which = document.getElementById('which');"
-        f" which.value = Object.entries(headway.page.names).find((one) => one[1].startsWith('{name}'))[0];"
-        " which.dispatchEvent(new Event('change')); }"
-    )
+    show(window, name)
     window.wait_for(f"headway.shown() && headway.shown().run.name.startsWith('{name}') && {PLOT}.dataset.drawn")
     found = window.ask("headway.shown().run.timeline")
     assert isinstance(found, dict)
     return found
+
+
+def show(window: Browser, name: str) -> None:
+    window.ask(
+        "{ document.getElementById('timeline').scrollIntoView(); const which = document.getElementById('which');"
+        f" which.value = {ID_OF}('{name}'); which.dispatchEvent(new Event('change')); }}"
+    )
 
 
 def shown_range(window: Browser) -> list[float]:
@@ -139,10 +171,45 @@ def test_a_finding_leads_to_its_place_on_the_time_line(opened: Browser) -> None:
     opened.ask(f"{FIRST}.click()")
     opened.wait_for("headway.shown() && headway.shown().range !== null")
     asked = opened.ask(f"[Number({FIRST}.dataset.from), Number({FIRST}.dataset.to)]")
+    start, end = opened.ask("[headway.shown().run.timeline.start, headway.shown().run.timeline.end]")
+    # What is drawn when there is time must not show another run, or all of this one.
+    opened.ask("headway.everything()")
+    opened.wait_for("document.activeElement.id === 'timeline-plot'")
     low, high = shown_range(opened)
-    assert low <= asked[0] + 1e-6
-    assert high >= min(asked[1], high)
+    assert start <= low <= max(asked[0], start) + 1e-6
+    assert min(asked[1], end) - 1e-6 <= high <= end
+    assert high - low < end - start
     assert opened.ask(f"headway.shown().id === {FIRST}.dataset.run")
+
+
+def test_of_two_runs_asked_for_at_once_the_later_is_shown(opened: Browser) -> None:
+    first, last = (opened.ask(f"{ID_OF}('{name}')") for name in ("slower", "two"))
+    opened.ask(
+        "{ const which = document.getElementById('which');"
+        f" for (const id of ['{first}', '{last}']) {{ which.value = id; which.dispatchEvent(new Event('change')); }} }}"
+    )
+    opened.ask(f"Promise.all([headway.data('data-{first}'), headway.data('data-{last}'), headway.everything()])")
+    opened.wait_for(f"headway.shown() && headway.shown().id === '{last}' && {PLOT}.dataset.drawn")
+    assert opened.ask("document.getElementById('timeline-where').innerText").startswith("two")
+    assert opened.ask("document.getElementById('which').value") == last
+
+
+def test_a_run_without_samples_does_not_spoil_the_time_line_of_the_next(opened: Browser) -> None:
+    line = choose(opened, "slower")
+    opened.ask("document.getElementById('timeline-plot').focus()")
+    opened.press("+")
+    opened.wait_for("headway.shown().range !== null")
+    show(opened, "zero")
+    opened.wait_for(f"{PLOT}.innerText === 'Nothing was sampled in this run.'")
+    assert "Nothing was sampled" in opened.ask("document.getElementById('moved').innerText")
+    assert opened.ask("document.getElementById('moved-list').children.length") == 0
+    assert opened.ask("document.getElementById('from').value") == ""
+    for button in ("zoom", "whole", "theme", "theme"):
+        opened.ask(f"document.getElementById('{button}').click()")
+    assert choose(opened, "slower") == line
+    opened.wait_for(f"{PLOT}.querySelectorAll('.scatterlayer .trace').length > 8")
+    assert shown_range(opened) == [line["start"], line["end"]]
+    assert "Nothing was sampled" not in opened.ask(f"{PLOT}.innerText")
 
 
 def test_the_keyboard_is_enough(opened: Browser) -> None:
@@ -187,7 +254,11 @@ def test_dark_and_light_differ_and_charts_follow(opened: Browser) -> None:
 
 
 def test_texts_of_a_run_folder_stay_texts(opened: Browser) -> None:
-    choose(opened, "evil")
+    for name in ("evil", "vile-sealed"):
+        choose(opened, name)
+        opened.ask(ALL_DRAWN)
+    opened.ask("for (const each of document.querySelectorAll('details')) each.open = true")
+    assert "is no number" in opened.ask(f"document.getElementById({ID_OF}('vile-figures')).innerText")
     assert opened.ask("document.querySelectorAll('img').length") == 0
     assert opened.ask("document.body.innerText.includes('onerror') || document.body.textContent.includes('onerror')")
 
@@ -205,11 +276,17 @@ def test_on_paper_it_has_every_chart_in_black_on_white(opened: Browser, tmp_path
     opened.ask("document.getElementById('theme').click()")
     opened.ask(
         "addEventListener('beforeprint', () => { window.printed = [document.documentElement.dataset.theme,"
-        f" {PLOT}.querySelector('svg.main-svg').getBoundingClientRect().width]; }})"
+        f" {PLOT}.querySelector('svg.main-svg').getBoundingClientRect().width, {CLOSED}]; }})"
     )
+    opened.ask("document.querySelector('details.run').open = true")
+    folded = opened.ask(CLOSED)
+    assert folded > 3
     opened.print(tmp_path / "report.pdf")
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
-    theme, width = opened.ask("window.printed")
+    theme, width, folded_on_paper = opened.ask("window.printed")
+    assert folded_on_paper == 0
+    opened.wait_for(f"{CLOSED} === {folded}")
+    assert opened.ask("document.querySelector('details.run').open")
     assert theme == "light"
     assert width == pytest.approx(980, abs=2)
     opened.wait_for("document.documentElement.dataset.theme === 'dark'")
@@ -218,11 +295,7 @@ def test_on_paper_it_has_every_chart_in_black_on_white(opened: Browser, tmp_path
 
 def test_a_report_of_one_run_that_was_broken_off(window: Browser, report: Path, tmp_path: Path) -> None:
     empty = RunFolder(tmp_path / "empty-run")
-    shutil.copytree(RunFolder.all(report.parent)[0].path, empty.path)
-    shutil.rmtree(empty.tables)
-    for folder in (empty.events_folder, empty.metrics_folder):
-        for file in folder.glob("*.jsonl"):
-            file.write_text("")
+    empty_run(empty, RunFolder.all(report.parent)[0])
     path = tmp_path / "empty.html"
     path.write_text(html(page([Run(empty)])), encoding="utf-8")
     window.complaints.clear()

@@ -18,9 +18,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from headway.cli import app
 from headway.errors import SpecError
 from headway.record.folder import RunFolder
 from headway.record.run import Run, load_all
@@ -31,6 +29,7 @@ from headway.report.html import html
 from headway.report.markdown import markdown
 from headway.report.notebook import notebook
 from headway.report.page import Page, page
+from headway.report.run_entries import run_entry
 from headway.report.thin import Buckets, extremes, packed, smooth, unpacked
 from headway.report.timeline import num_buckets, timeline
 from headway.report.words import cell, say
@@ -216,6 +215,18 @@ def test_a_run_that_never_stepped_has_a_page(made: Path, tmp_path: Path) -> None
     assert "empty-run" in html(found)
 
 
+def test_limits_of_disks_and_credits_are_shown_with_what_was_got(of_made: Page) -> None:
+    run = copy.deepcopy(of_made["runs"][0])
+    node = run["figures"]["nodes"][0]
+    disk, credits = {"read": 100e6, "write": 50e6}, {"per_hour": 6.0, "start": 30.0}
+    node["asked"] = {"type": "t2.micro", "cpus": 1.0, "disk": disk, "credits": credits}
+    text = run_entry(run, of_made)
+    for words in ("type t2.micro", "disk read 100 MB/s, disk write 50 MB/s", "credits per hour 6, credits start 30"):
+        assert words in text
+    assert f"<td>disk read of {node['node']}</td><td>100 MB/s</td><td>not used</td>" in text
+    assert re.search(r"<td>disk write of \w+</td><td>50 MB/s</td><td>[0-9.]+ MB/s at the most</td>", text)
+
+
 # --- a sweep ---------------------------------------------------------------------------------------------------
 def test_a_sweep_is_a_table_of_its_trials_with_what_failed_and_what_is_doubtful(tmp_path: Path) -> None:
     sweep = make_sweep(
@@ -364,29 +375,6 @@ def test_the_notebook_runs_without_the_run_folders(of_made: Page) -> None:
         exec(code.replace("show(chart).show()", "show(chart)"), names)  # noqa: S102
     assert len(names["tables"]["runs"]) == 4
     assert len(names["figure"].data) > 5
-
-
-# --- the command -----------------------------------------------------------------------------------------------
-def run_command(*arguments: str) -> Any:
-    return CliRunner().invoke(app, ["report", *arguments])
-
-
-@pytest.mark.parametrize("suffix", ["html", "md", "csv", "parquet", "ipynb"])
-def test_the_suffix_says_the_form(made: Path, tmp_path: Path, suffix: str) -> None:
-    done = run_command("two", "--runs", str(made), "-o", str(tmp_path / f"r.{suffix}"))
-    assert done.exit_code == 0, done.output
-    assert "1 runs" in done.output
-    assert (tmp_path / f"r.{suffix}").exists()
-
-
-def test_mistakes_are_said_before_anything_is_read(made: Path, tmp_path: Path) -> None:
-    for output, words in (("r.pdf", "suffix says the form"), ("no/folder/r.html", "there is no folder")):
-        done = run_command(str(made), "-o", str(tmp_path / output))
-        assert words in str(done.exception)
-    done = run_command("nothing-like-it", "--runs", str(made), "-o", str(tmp_path / "r.md"))
-    assert "no run 'nothing-like-it'" in str(done.exception)
-    done = run_command(str(tmp_path), "-o", str(tmp_path / "r.md"))
-    assert "neither a run" in str(done.exception)
 
 
 # --- words -----------------------------------------------------------------------------------------------------

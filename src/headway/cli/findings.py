@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +14,7 @@ from headway.cli.training import Root, root_of
 from headway.errors import NotFound
 
 if TYPE_CHECKING:
+    from headway.bench.folder import SweepFolder
     from headway.findings import Finding
 
 WIDTH = 110
@@ -58,8 +58,7 @@ def _found(name: str, root: Path) -> tuple[str, list[Finding]]:
     """Of a run; or of a sweep, where there is no such run."""
     from headway.bench.folder import SweepFolder
     from headway.findings import findings as find
-    from headway.findings import of_sweep
-    from headway.record.run import Run, load
+    from headway.record.run import load
 
     try:
         run = load(name, root)
@@ -70,29 +69,42 @@ def _found(name: str, root: Path) -> tuple[str, list[Finding]]:
             sweep = None
         if sweep is None:
             raise
-        runs = [Run(each.folder) for trial in sweep.trials() for each in trial.runs if each.counts]
-        return sweep.name, [*of_sweep(sweep), *in_common([find(run) for run in runs])]
+        return sweep.name, _of_sweep(sweep)
     return run.name, find(run)
 
 
-def in_common(found: list[list[Finding]]) -> list[Finding]:
-    """Of several runs: what was found in them, each rule once, with the surest of its findings; the commonest first."""
-    from headway.findings.apply import ordered
+def _of_sweep(sweep: SweepFolder) -> list[Finding]:
+    """One damaged run must not hide the others: what cannot be read is named."""
+    from headway.findings import findings as find
+    from headway.findings import of_sweep
+    from headway.record.run import Run
+    from headway.report.digest import in_words
 
-    firsts: dict[str, Finding] = {}
-    runs: Counter[str] = Counter()
-    for one in ordered([finding for each in found for finding in each]):
-        firsts.setdefault(one.rule, one)
-    for each in found:
-        runs.update({one.rule for one in each})
-    return ordered(
-        [
-            dataclasses.replace(
-                firsts[rule], text=f"In {count} of {len(found)} runs; in {firsts[rule].run}: {firsts[rule].text}"
-            )
-            for rule, count in runs.most_common()
-        ]
-    )
+    found: list[list[Finding]] = []
+    for folder in (each.folder for trial in sweep.trials() for each in trial.runs if each.counts):
+        try:
+            found.append(find(Run(folder)))
+        except Exception as error:  # a run folder may be damaged in any way
+            typer.echo(f"headway: {folder.name}: cannot be read ({in_words(error)}); left out", err=True)
+    try:
+        of_all = of_sweep(sweep)
+    except Exception as error:  # as above
+        typer.echo(f"headway: {sweep.name}: no rule could read it as a whole ({in_words(error)})", err=True)
+        of_all = []
+    return [*of_all, *in_common(found)]
+
+
+def in_common(found: list[list[Finding]]) -> list[Finding]:
+    """Of several runs: what was found in them, each once, with the surest of its cases."""
+    from headway.report.found import num_of, together
+
+    each = [{**vars(one), "path": number, "is": one} for number, run in enumerate(found) for one in run]
+    shared = []
+    for cases in together(each):
+        first: Finding = cases[0]["is"]
+        words = f"In {num_of(cases)} of {len(found)} runs; in {first.run}: {first.text}"
+        shared.append(dataclasses.replace(first, text=words))
+    return shared
 
 
 def _counted(number: int, what: str) -> str:

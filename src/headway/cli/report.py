@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,7 +23,7 @@ def report(
     what: Annotated[
         list[str],
         typer.Argument(
-            help="Runs and sweeps: by name, its beginning, by path, or `last`; a folder stands for all runs in it.",
+            help="Runs and sweeps: by name, its beginning, by path, or `last`; a folder stands for all in it.",
             show_default=False,
             metavar="RUNS-or-SWEEPS...",
         ),
@@ -54,15 +54,22 @@ def report(
     chosen, sweeps = find_all(what, root_of(runs))
     prices = dict(parse_price(each) for each in price or ())
     made = page(chosen, sweeps, title, os.cpu_count() or 1, prices)
-    if prices and not any(run.get("cost") for run in made["runs"]):
-        raise SpecError(
-            f"--price: no run has all of its nodes priced by {', '.join(price or ())}; try 0.10/h for every node"
-        )
+    check_prices(prices, made["runs"])
     for run in made["runs"]:
         if run["problem"]:
             typer.echo(f"headway: {run['name']}: {run['problem']}; the report says so", err=True)
     write(made, output)
     typer.echo(f"{output}: {len(made['runs'])} runs, {len(made['findings'])} findings, {size_of(output) / 1e6:.1f} MB")
+
+
+def check_prices(prices: dict[str, float], runs: list[dict[str, Any]]) -> None:
+    """A price that no run has a node for is a mistake; a single machine among others that has no server is none."""
+    if unused := sorted(set(prices) - {key for run in runs for key in run.get("priced", ())}):
+        raise SpecError(f"--price: no run has a node {', '.join(unused)}")
+    if prices and not any(run.get("cost") for run in runs):
+        raise SpecError(
+            f"--price: no run has all of its nodes priced by {', '.join(prices)}; try 0.10/h for every node"
+        )
 
 
 def size_of(path: Path) -> int:
@@ -80,10 +87,11 @@ def find_all(names: list[str], root: Path) -> tuple[list[Run], list[SweepFolder]
     for name in names:
         path = Path(name)
         if path.is_dir() and not (path / "run.json").exists() and not (path / "sweep.json").exists():
-            inside = load_all(path)
-            if not inside:
-                raise NotFound(f"{name}: neither a run, nor a sweep, nor a folder with runs in it")
+            inside, sweeps_inside = load_all(path), _sweeps_in(path)
+            if not inside and not sweeps_inside:
+                raise NotFound(f"{name}: neither a run, nor a sweep, nor a folder with runs or sweeps in it")
             runs |= {run.path: run for run in inside}
+            sweeps |= {sweep.path: sweep for sweep in sweeps_inside}
             continue
         try:
             found = Run(RunFolder.find(root, name))
@@ -95,3 +103,18 @@ def find_all(names: list[str], root: Path) -> tuple[list[Run], list[SweepFolder]
                 raise no_run from None
             sweeps[sweep.path] = sweep
     return list(runs.values()), list(sweeps.values())
+
+
+def _sweeps_in(path: Path) -> list[SweepFolder]:
+    """Of a folder of runs, which keeps its sweeps in `sweeps`, or of that one. A damaged one does not hide others."""
+    from headway.bench.folder import SWEEPS, SweepFolder
+    from headway.report.digest import in_words
+
+    found = []
+    for sweep in SweepFolder.all(path.absolute().parent if path.absolute().name == SWEEPS else path):
+        try:
+            sweep.trials()
+            found.append(sweep)
+        except Exception as error:  # it may be damaged in any way
+            typer.echo(f"headway: sweep {sweep.name}: {in_words(error)}; left out", err=True)
+    return found

@@ -7,9 +7,11 @@ and ends with the last step, pauses for evaluation included: it is what a user o
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from headway.errors import FormatError
 from headway.record.distributions import distributions, step_seconds_of
 from headway.record.tables import select_table
 from headway.record.usage import usage, warnings
@@ -92,7 +94,7 @@ def summarize(run: Run) -> dict[str, Any]:
     with duckdb.connect() as connection:
         facts, job = run.facts, run.job
         workload, cluster, strategy = job["workload"], job["cluster"], job["strategy"]
-        counts = {role: cluster[role]["count"] for role in ROLES}
+        counts = {role: int(cluster[role]["count"]) for role in ROLES}  # they go into SQL: numbers and nothing else
         num_training_tasks = counts["chief"] + counts["worker"]
         is_program = "command" in workload
         made = _told(workload, strategy, num_training_tasks) if is_program else _made(strategy, num_training_tasks)
@@ -166,7 +168,7 @@ def _told(workload: dict[str, Any], strategy: dict[str, Any], num_tasks: int) ->
         return _made(strategy, num_tasks)
     size = workload["batch_size"]
     taken = num_tasks if strategy["kind"] in ("ps-sync", "allreduce") else 1
-    return TOLD.replace("$examples", "null" if size is None else str(size * taken))
+    return TOLD.replace("$examples", "null" if size is None else str(int(size) * taken))
 
 
 def _reported(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
@@ -190,7 +192,9 @@ def _make_views(connection: duckdb.DuckDBPyConnection, run: Run, made: str) -> N
 
 def _launch(run: Run) -> str:
     """SQL for the launch that a row with time `t` belongs to."""
-    starts = [launch["started"] for launch in run.facts["launches"]]
+    starts = [float(launch["started"]) for launch in run.facts["launches"]]
+    if not all(map(math.isfinite, starts)):
+        raise FormatError(f"{run.path / 'run.json'}: launches: one has no time at which it started")
     return f"len(list_filter({starts}::double[], lambda started: started <= t)) as launch"
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from headway.metrics.estimate import Estimate, estimate
 from headway.metrics.scaling import Point, Trend, trend
-from headway.report.groups import Collection, Digests, Group, baseline_of
+from headway.report.groups import Collection, Digests, Group, baseline_of, has_each_size_once, lines_of
 from headway.report.tables import speedups
 
 Chart = dict[str, Any]
@@ -33,27 +33,32 @@ def charts(collection: Collection, digests: Digests) -> list[Chart]:
     def figure(name: str) -> Value:
         return lambda group: group.estimate(digests, name, collection.how)
 
+    lines = lines_of([group for group in collection.groups if group.runs], digests, collection.how)
+
+    def chart_of(*about: Any) -> Chart | None:
+        return _chart(collection, lines, *about)
+
     made = [
-        _chart(collection, "throughput", "Throughput", "examples per second", "", figure("examples_per_s"),
-               "Of all training tasks together, after the warm-up."),
-        _chart(collection, "speedup", "Speed-up", "times the baseline", "times",
-               lambda group: faster[group.key].value if group.key in faster else None, _against(faster)),
-        _chart(collection, "efficiency", "Efficiency", "speed-up per training task", "share",
-               lambda group: faster[group.key].efficiency if group.key in faster else None,
-               "1 is ideal: n tasks are n times as fast as the baseline's one."),
-        _chart(collection, "time", "Training time", "seconds", "s", figure("training_seconds"),
-               "From the first step to the last, pauses included."),
-        _chart(collection, "accuracy", "Test accuracy", "accuracy", "accuracy", figure("accuracy"),
-               "Of the final model, on the whole test set."),
-        _chart(collection, "loss", "Test loss", "loss", "", figure("loss"),
-               "Of the final model, on the whole test set."),
-        _chart(collection, "cost", "Cost", "dollars", "dollars", lambda group: _cost(group, digests),
-               "All nodes, from the command to their release."),
+        chart_of("throughput", "Throughput", "examples per second", "", figure("examples_per_s"),
+                 "Of all training tasks together, after the warm-up."),
+        chart_of("speedup", "Speed-up", "times the baseline", "times",
+                 lambda group: faster[group.key].value if group.key in faster else None, _against(faster)),
+        chart_of("efficiency", "Efficiency", "speed-up per training task", "share",
+                 lambda group: faster[group.key].efficiency if group.key in faster else None,
+                 "1 is ideal: n tasks are n times as fast as the baseline's one."),
+        chart_of("time", "Training time", "seconds", "s", figure("training_seconds"),
+                 "From the first step to the last, pauses included."),
+        chart_of("accuracy", "Test accuracy", "accuracy", "accuracy", figure("accuracy"),
+                 "Of the final model, on the whole test set."),
+        chart_of("loss", "Test loss", "loss", "", figure("loss"),
+                 "Of the final model, on the whole test set."),
+        chart_of("cost", "Cost", "dollars", "dollars", lambda group: _cost(group, digests),
+                 "All nodes, from the command to their release."),
     ]  # fmt: skip
     found = [chart for chart in made if chart is not None]
     for chart in found:
         if chart["kind"] == "lines":
-            _add_trends(chart, collection, digests)
+            _add_trends(chart, lines, collection, digests)
     return found
 
 
@@ -67,17 +72,21 @@ def _against(faster: dict[str, Any]) -> str:
 
 
 def _chart(
-    collection: Collection, name: str, title: str, y_title: str, unit: str, value: Value, note: str
+    collection: Collection,
+    lines: dict[str, list[Group]],
+    name: str,
+    title: str,
+    y_title: str,
+    unit: str,
+    value: Value,
+    note: str,
 ) -> Chart | None:
     groups = [group for group in collection.groups if group.runs and value(group) is not None]
     if not groups or (name in ("speedup", "efficiency") and len(groups) < 2):
         return None
-    lines: dict[str, list[Group]] = {}
-    for group in groups:
-        lines.setdefault(group.line, []).append(group)
-    along_tasks = any(len({group.tasks for group in line}) > 1 for line in lines.values()) and all(
-        len({group.tasks for group in line}) == len(line) for line in lines.values()
-    )
+    known = {line: [one for one in members if value(one) is not None] for line, members in lines.items()}
+    known = {line: members for line, members in known.items() if members}
+    along_tasks = any(len(line) > 1 for line in known.values()) and all(map(has_each_size_once, known.values()))
     chart: Chart = {
         "id": f"{name}-{collection.slug}",
         "name": name,
@@ -88,7 +97,7 @@ def _chart(
     }
     if along_tasks:
         chart |= {"kind": "lines", "x": {"title": "training tasks"}}
-        for color, (line, members) in enumerate(lines.items()):
+        for color, (line, members) in enumerate(known.items()):
             ordered = sorted(members, key=lambda group: group.tasks)
             chart["series"].append(_series(line, color, [group.tasks for group in ordered], ordered, value))
     else:
@@ -112,7 +121,7 @@ def _series(name: str, color: int, x: list[Any], groups: list[Group], value: Val
     }
 
 
-def _add_trends(chart: Chart, collection: Collection, digests: Digests) -> None:
+def _add_trends(chart: Chart, lines: dict[str, list[Group]], collection: Collection, digests: Digests) -> None:
     """The ideal line, and for every measured line of three sizes or more the law that fits it."""
     if chart["name"] not in ("throughput", "speedup", "efficiency"):
         return
@@ -123,7 +132,7 @@ def _add_trends(chart: Chart, collection: Collection, digests: Digests) -> None:
         ideal = ends if chart["name"] == "speedup" else [1, 1]
         chart["series"].append({"name": "ideal", "style": "ideal", "color": None, "x": ends, "y": ideal})
     for series in measured:
-        members = [group for group in collection.groups if group.line == series["name"] and group.runs]
+        members = lines[series["name"]]
         law = fitted(members, digests)
         if law is None:
             continue

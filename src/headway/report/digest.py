@@ -8,15 +8,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headway.errors import HeadwayError
+from headway.errors import FormatError, HeadwayError
 from headway.findings import Finding, findings
-from headway.metrics.cost import cost
+from headway.metrics.cost import EVERY_NODE, cost, kind_of, node_names
 from headway.record.folder import RunFolder
 from headway.record.run import Run
 from headway.record.seal import result
 from headway.record.tables import select_table
+from headway.report.checked import checked, commit_of, environment_of
 from headway.report.curves import curves, step_times
 from headway.report.happened import happened, network_got
+from headway.report.secrets import redacted
+from headway.report.settings import settings_of
 from headway.report.timeline import timeline
 
 if TYPE_CHECKING:
@@ -29,18 +32,31 @@ def digest(path: Path, num: int, prices: Mapping[str, float] | None = None) -> d
     run = Run(RunFolder(path))
     try:
         return _digest(run, num, prices or {})
-    except (HeadwayError, OSError, KeyError, TypeError, ValueError) as error:
-        return {"name": run.name, "path": str(path), "problem": f"{error or type(error).__name__}"}
+    except Exception as error:  # there is nothing that a stranger's folder cannot make go wrong
+        return damaged(run.name, str(path), error)
+
+
+def damaged(name: str, path: str, error: Exception) -> dict[str, Any]:
+    return {"name": name, "path": path, "problem": in_words(error)}
+
+
+def in_words(error: Exception) -> str:
+    """The message of an error of ours; of any other also what it is."""
+    words = " ".join(str(error).split())[:300]
+    return words if isinstance(error, (HeadwayError, OSError)) else f"{type(error).__name__}: {words}"
 
 
 def _digest(run: Run, num: int, prices: Mapping[str, float]) -> dict[str, Any]:
     import duckdb
 
-    figures = result(run)
+    figures = checked(finite(result(run)), run.name)
+    if figures.get("command"):
+        figures["command"] = redacted(figures["command"])
     facts = run.facts
     launches = facts["launches"]
     origin = float(launches[0]["started"] if launches else facts["created"])
-    asked = run.folder.read(run.folder.job_file)
+    if not math.isfinite(origin):
+        raise FormatError(f"{run.path / 'run.json'}: it is not known when it started")
     with duckdb.connect(config={"threads": 1}) as connection:
         show_tables(connection, run.folder)
         line = timeline(connection, origin, num)
@@ -53,18 +69,16 @@ def _digest(run: Run, num: int, prices: Mapping[str, float]) -> dict[str, Any]:
             "name": run.name,
             "path": str(run.path),
             "problem": None,
-            "source": facts.get("source"),
             "origin": origin,
-            "commit": (run.environment.get("commit") or {}),
+            "commit": commit_of(run.environment),
             "figures": figures,
-            "asked": asked.get("asked"),
-            "choices": asked.get("choices", []),
-            "workload": run.job["workload"],
-            "environment": {key: value for key, value in run.environment.items() if key != "format"},
+            "settings": settings_of(run.job),
+            "choices": run.choices,
+            "environment": environment_of(run.environment),
             "timeline": line,
             "curves": learnt,
             "step_times": times,
-            "cost": _cost(run, prices),
+            **_cost(run, prices),
             "events": marks,
             "network": network,
             **_findings(run, figures, origin),
@@ -79,22 +93,26 @@ def show_tables(connection: duckdb.DuckDBPyConnection, folder: RunFolder) -> Non
         connection.execute(f"create temp view {name} as {select_table(folder, name, connection)}")
 
 
-def _cost(run: Run, prices: Mapping[str, float]) -> dict[str, Any] | None:
-    """None where it is not known what its nodes cost."""
+def _cost(run: Run, prices: Mapping[str, float]) -> dict[str, Any]:
+    """`cost`: None where it is not known what its nodes cost. `priced`: which of the prices are of nodes that it has; a
+    single machine has no server."""
+    nodes = node_names(run.rows("events")) if prices else []
+    own = {key: price for key, price in prices.items() if key in (EVERY_NODE, *nodes, *map(kind_of, nodes))}
     try:
-        found = cost(run, prices)
+        found = cost(run, own)
     except HeadwayError:
-        return None
+        return {"cost": None, "priced": list(own)}
     extra = {name: getattr(found, name) for name in ("total", "training_only", "per_1000_steps", "price_per_h")}
-    return {"dollars": found.dollars, "seconds": found.seconds, "to_accuracy": found.to_accuracy, **extra}
+    known = {"dollars": found.dollars, "seconds": found.seconds, "to_accuracy": found.to_accuracy, **extra}
+    return {"cost": known, "priced": list(own)}
 
 
 def _findings(run: Run, figures: dict[str, Any], origin: float) -> dict[str, Any]:
     """A record that no rule can read still has its figures."""
     try:
         return {"findings": [_finding(one, origin) for one in findings(run, figures)], "findings_problem": None}
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        return {"findings": [], "findings_problem": f"{type(error).__name__}: {error}"}
+    except Exception as error:  # as above
+        return {"findings": [], "findings_problem": in_words(error)}
 
 
 def _finding(found: Finding, origin: float) -> dict[str, Any]:

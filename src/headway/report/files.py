@@ -20,26 +20,20 @@ from headway.report.page import Page
 from headway.report.thin import unpacked
 
 Rows = list[dict[str, Any]]
+COLUMN = re.compile(r"[a-z0-9_]+")  # of a run's figures: their names may come from anybody's run folder
 MARK = "headway-report.json"  # in folders that we wrote: only such a one is written over
 
 
 def tables(page: Page) -> Iterator[tuple[str, Rows]]:
-    """(name, rows) of everything; every row names its run or runs."""
+    """(name, rows) of everything; every row names its run or runs, and says their ids: two may have one name."""
     names = {path: path.rsplit("/", 1)[-1] for path in page["ids"]}
     for one in page["collections"]:
         for table in [*one["tables"], *one.get("published", [])]:
-            yield table["id"], [_row(table, row, names) for row in table["rows"]]
-    scalars = (str, int, float, bool, type(None))
-    yield (
-        "runs",
-        [
-            {key: value for key, value in run["figures"].items() if isinstance(value, scalars)}
-            for run in page["runs"]
-            if run.get("figures")
-        ],
-    )
+            yield table["id"], [_row(table, row, names, page["ids"]) for row in table["rows"]]
+    yield "runs", [{"id": run["id"], **_figures(run["figures"])} for run in page["runs"] if run.get("figures")]
     yield "findings", [
-        {**{key: found[key] for key in ("rule", "title", "trouble", "advice")}, "run": names.get(case["path"]),
+        {**{key: found[key] for key in ("rule", "title", "trouble")}, "advice": case["advice"],
+         "run": names.get(case["path"]), "id": page["ids"].get(case["path"]), "sweep": case["sweep"],
          **{key: case[key] for key in ("resource", "certainty", "text")}, "evidence": json.dumps(case["evidence"])}
         for found in page["findings"]
         for case in found["cases"]
@@ -47,10 +41,19 @@ def tables(page: Page) -> Iterator[tuple[str, Rows]]:
     whole = [run for run in page["runs"] if run.get("figures")]
     yield "timeline", [row for run in whole for row in _timeline(run)]
     yield "curves", [row for run in whole for row in _curves(run)]
-    yield "events", [{"run": run["name"], **event} for run in whole for event in run["events"]]
+    yield "events", [{**_who(run), **event} for run in whole for event in run["events"]]
 
 
-def _row(table: dict[str, Any], row: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+def _who(run: dict[str, Any]) -> dict[str, str]:
+    return {"run": run["name"], "id": run["id"]}
+
+
+def _figures(figures: dict[str, Any]) -> dict[str, Any]:
+    scalars = (str, int, float, bool, type(None))
+    return {key: value for key, value in figures.items() if isinstance(value, scalars) and COLUMN.fullmatch(key)}
+
+
+def _row(table: dict[str, Any], row: dict[str, Any], names: dict[str, str], ids: dict[str, str]) -> dict[str, Any]:
     cells: dict[str, Any] = {}
     for column in table["columns"]:
         value = row["cells"].get(column["key"])
@@ -60,7 +63,8 @@ def _row(table: dict[str, Any], row: dict[str, Any], names: dict[str, str]) -> d
             cells |= {f"{column['key']}_{end}": value[end] for end in ends}
         else:
             cells[column["key"]] = value
-    return {**cells, "note": row["note"], "from_runs": " ".join(names.get(path, path) for path in row["runs"])}
+    from_runs, from_ids = (" ".join(known.get(path, path) for path in row["runs"]) for known in (names, ids))
+    return {**cells, "note": row["note"], "from_runs": from_runs, "from_ids": from_ids}
 
 
 def _timeline(run: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -68,7 +72,7 @@ def _timeline(run: dict[str, Any]) -> Iterator[dict[str, Any]]:
         times = run["timeline"]["axes"][series["axis"]]
         for t, value in zip(times, unpacked(series), strict=True):
             if value is not None:
-                yield {"run": run["name"], "of": series["of"], "what": series["what"], "seconds": t, "value": value}
+                yield {**_who(run), "of": series["of"], "what": series["what"], "seconds": t, "value": value}
 
 
 def _curves(run: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -78,7 +82,7 @@ def _curves(run: dict[str, Any]) -> Iterator[dict[str, Any]]:
             for figure in figures:
                 what = f"{kind} {figure}" if kind == "test" else f"train loss, {figure}"
                 yield {
-                    "run": run["name"],
+                    **_who(run),
                     "what": what,
                     "step": step,
                     "seconds": seconds,
@@ -105,15 +109,18 @@ def write_parquet(page: Page, folder: Path) -> None:
 
     _prepare(folder, page)
     with duckdb.connect() as connection:
+        connection.execute(f"set allowed_directories = [{quoted(f'{folder.absolute()}/')}]")
+        connection.execute("set enable_external_access = false")
+        connection.execute("set lock_configuration = true")
         for name, rows in tables(page):
-            lines = folder / f".{_file_name(name)}.jsonl"
+            lines = folder.absolute() / f".{_file_name(name)}.jsonl"
             if not (columns := _columns(rows)):
                 continue
             lines.write_text("".join(json.dumps({key: row.get(key) for key in columns}) + "\n" for row in rows))
-            types = json.dumps({key: _type([row.get(key) for row in rows]) for key in columns}).replace('"', "'")
-            final = quoted(folder / f"{_file_name(name)}.parquet")
+            types = ", ".join(f"{quoted(key)}: {quoted(_type([row.get(key) for row in rows]))}" for key in columns)
+            final = quoted(folder.absolute() / f"{_file_name(name)}.parquet")
             connection.execute(
-                f"copy (from read_json({quoted(lines)}, format = 'newline_delimited', columns = {types})) "
+                f"copy (from read_json({quoted(lines)}, format = 'newline_delimited', columns = {{{types}}})) "
                 f"to {final} (format parquet, compression zstd)"
             )
             lines.unlink()

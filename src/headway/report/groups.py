@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from headway.metrics.estimate import Estimate, estimate
+from headway.report.settings import told
+from headway.report.words import say
 
 if TYPE_CHECKING:
     from headway.bench.folder import SweepFolder, Trial
@@ -35,8 +39,11 @@ TOLD_APART = {
     "transfer": "",
 }
 COUNTED = {"num_training_tasks": "task", "num_ps": "server"}
-SIZE = ("num_training_tasks", "num_ps", "cluster.", "layout")
+SIZE = re.compile(r"num_training_tasks|num_ps|layout|cluster(\.(chief|worker|ps|evaluator|training)(\.count)?)?")
 """Settings that say how large the cluster is: along them there is a speed-up."""
+NOT_OF_SPEED = ("strategy", "cluster.", "workload.stop.", "workload.evaluate.", "checkpoint.", "export", "restart.")
+"""Settings, besides its size, in which a baseline may be another."""
+UNITS = {"rate": "B/s", "memory": "B", "latency": "s", "read": "disk", "write": "disk"}
 
 
 @dataclass(frozen=True)
@@ -56,12 +63,21 @@ class Group:
     reason: str | None = None
     marks: tuple[str, ...] = ()
     key: str = ""
+    is_searched: bool = False
+    """Whether it was tried to find the best of its size."""
 
     @property
     def line(self) -> str:
         """The settings besides the cluster's size: groups of one line differ in size alone."""
-        rest = {name: value for name, value in self.settings.items() if not name.startswith(SIZE)}
+        rest = {name: value for name, value in self.settings.items() if not SIZE.fullmatch(name)}
         return ", ".join(said(name, value) for name, value in rest.items()) or "measured"
+
+    @property
+    def servers(self) -> Any:
+        """How many, where that is a setting."""
+        asked = (self.settings.get(name) for name in ("num_ps", "cluster.ps", "cluster.ps.count"))
+        found = next((value for value in asked if value is not None), None)
+        return found.get("count") if isinstance(found, dict) else found
 
     @property
     def is_single(self) -> bool:
@@ -133,10 +149,11 @@ def _choice(choice: dict[str, Any]) -> str:
 def _group(trial: Trial) -> Group:
     counting = [run for run in trial.runs if run.counts]
     marked = sorted({mark for run in counting for mark in run.marks})
+    settings = {path: told(path, value) for path, value in trial.settings.items()}
     marks = [f"{mark} ({sum(mark in run.marks for run in counting)} of {len(counting)} runs)" for mark in marked]
     return Group(
-        label=trial.name,
-        settings=trial.settings | ({"data": trial.data} if trial.purpose in ("search", "best") else {}),
+        label=replace(trial, settings=settings).name,
+        settings=settings | ({"data": trial.data} if trial.purpose in ("search", "best") else {}),
         tasks=trial.tasks,
         runs=tuple(str(run.folder.path) for run in trial.runs if run.counts),
         # What failed before there was a run has no folder; the trial says why.
@@ -149,24 +166,35 @@ def _group(trial: Trial) -> Group:
         reason=trial.reason,
         marks=tuple(marks),
         key=trial.key,
+        is_searched=trial.purpose in ("search", "best"),
     )
 
 
 def of_runs(digests: Digests, paths: Sequence[str]) -> Collection:
-    """Runs that differ in nothing that is told apart are taken for repeats; only finished ones count."""
+    """Runs of the same job are repeats of one another; only finished ones count."""
+    known = [path for path in paths if digests[path].get("figures")]
+    figures_of = {path: {name: digests[path]["figures"].get(name) for name in TOLD_APART} for path in known}
+    alike: dict[str, list[str]] = {}
+    for path in known:
+        alike.setdefault(json.dumps(figures_of[path], sort_keys=True, default=str), []).append(path)
+    asked = {path: settings for paths in alike.values() for path, settings in _asked(digests, paths).items()}
+    names = dict.fromkeys(name for settings in asked.values() for name in settings)
+    # Further settings, which tell runs apart that would else be taken for repeats.
+    differing = [
+        name
+        for name in names
+        if any(len({repr(asked[path].get(name)) for path in paths}) > 1 for paths in alike.values())
+    ]
     kept: dict[str, list[str]] = {}
     settings_of: dict[str, dict[str, Any]] = {}
-    for path in paths:
-        figures = digests[path].get("figures")
-        if figures is None:
-            continue
-        settings = {name: figures.get(name) for name in TOLD_APART}
+    for path in known:
+        settings = figures_of[path] | {name: asked[path].get(name) for name in differing}
         key = json.dumps(settings, sort_keys=True, default=str)
         kept.setdefault(key, []).append(path)
         settings_of[key] = settings
     # A setting that a strategy does not have tells nothing apart.
-    known = {name: {repr(one[name]) for one in settings_of.values() if one[name] is not None} for name in TOLD_APART}
-    varied = [name for name in TOLD_APART if len(known[name]) > 1]
+    values = {name: {repr(one[name]) for one in settings_of.values() if one[name] is not None} for name in TOLD_APART}
+    varied = [*(name for name in TOLD_APART if len(values[name]) > 1), *differing]
     groups = []
     for number, (key, members) in enumerate(kept.items()):
         own = {name: settings_of[key][name] for name in varied if settings_of[key][name] is not None}
@@ -190,6 +218,14 @@ def of_runs(digests: Digests, paths: Sequence[str]) -> Collection:
     return Collection("Runs", tuple(groups))
 
 
+def _asked(digests: Digests, alike: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Of each run what its job says. What Headway chose in all of them follows from the rest, or from the machine."""
+    chosen = {path: {str(choice["path"]) for choice in digests[path]["choices"]} for path in alike}
+    settings: dict[str, dict[str, Any]] = {path: digests[path]["settings"] for path in alike}
+    asked = {name for path in alike for name in settings[path] if name not in chosen[path]}
+    return {path: {name: value for name, value in settings[path].items() if name in asked} for path in alike}
+
+
 def _label(settings: dict[str, Any]) -> str:
     """`single`; `ps-async, 2 tasks, 1 server`."""
     hidden = ("num_training_tasks", "num_ps") if settings.get("strategy") == "single" else ()
@@ -200,11 +236,16 @@ def said(name: str, value: Any) -> str:
     """A setting in words: `2 tasks`, `batch 100`, `ps-async`."""
     if isinstance(value, dict):
         value = value.get("name", value.get("kind", json.dumps(value)))
+    if name == "data":
+        return f"{value} data"
     if name in COUNTED:
         return f"{value} {COUNTED[name]}{'' if value == 1 else 's'}"
-    word = TOLD_APART.get(name, name.rpartition(".")[2].replace("_", " "))
+    word = TOLD_APART.get(name, re.sub(r"\.(name|kind)$", "", name).rpartition(".")[2].replace("_", " "))
     if name in ("strategy", "workload.model", "workload.dataset"):
         word = ""
+    if name.startswith(("site.nodes.", "cluster.")):  # whose it is: worker cpus 0.4
+        word = " ".join(name.split(".")[1 if name.startswith("cluster.") else 2 :]).replace("_", " ")
+        value = say(value, UNITS.get(name.rpartition(".")[2], "text"))
     return f"{word} {value}".strip()
 
 
@@ -214,9 +255,57 @@ def baseline_of(group: Group, groups: Sequence[Group]) -> Group | None:
     same_data = [one for one in groups if one.runs and one.data == group.data]
     named = [one for one in same_data if (one.is_baseline or one.is_single) and _agree(one, group)]
     named.sort(key=lambda one: not one.is_baseline)
-    return next(iter(named), next((one for one in same_data if one.tasks == 1 and one.line == group.line), None))
+    alone = [one for one in same_data if one.tasks == 1 and one.line == group.line]
+    alone.sort(key=lambda one: one.servers != group.servers)
+    return next(iter([*named, *alone]), None)
+
+
+def lines_of(groups: Sequence[Group], digests: Digests, how: str = "median") -> dict[str, list[Group]]:
+    """Groups that differ in their size alone, one for each size. Of what a search tried at one size that is the best;
+    where data or the number of servers were varied besides, each of them is a line of its own."""
+    found: dict[str, list[Group]] = {}
+    for group in groups:
+        found.setdefault(group.line, []).append(group)
+    lines: dict[str, list[Group]] = {}
+    for name, members in found.items():
+        is_search = all(group.is_searched for group in members)
+        lines |= {name: _best_of_each_size(members, digests, how)} if is_search else _apart(name, members)
+    return lines
+
+
+def _apart(name: str, members: list[Group]) -> dict[str, list[Group]]:
+    if has_each_size_once(members):
+        return {name: members}
+    for setting, of in (("data", attrgetter("data")), ("num_ps", attrgetter("servers"))):
+        parts: dict[str, list[Group]] = {}
+        for group in members:
+            parts.setdefault(said(setting, of(group)), []).append(group)
+        if len(parts) > 1:
+            lines = [_apart(f"{name}, {words}", part) for words, part in parts.items()]
+            return {each: groups for line in lines for each, groups in line.items()}
+    return {name: members}
+
+
+def has_each_size_once(groups: Sequence[Group]) -> bool:
+    return len({group.tasks for group in groups}) == len(groups)
+
+
+def _best_of_each_size(groups: Sequence[Group], digests: Digests, how: str) -> list[Group]:
+    def rate(group: Group) -> float:
+        found = group.estimate(digests, "examples_per_s", how)
+        return found.value if found else 0.0
+
+    best: dict[int, Group] = {}
+    for group in groups:
+        if group.tasks not in best or rate(group) > rate(best[group.tasks]):
+            best[group.tasks] = group
+    return list(best.values())
 
 
 def _agree(one: Group, other: Group) -> bool:
-    shared = [name for name in one.settings if name in other.settings and not name.startswith((*SIZE, "strategy"))]
+    shared = [
+        name
+        for name in one.settings
+        if name in other.settings and not SIZE.fullmatch(name) and not name.startswith(NOT_OF_SPEED)
+    ]
     return all(one.settings[name] == other.settings[name] for name in shared)

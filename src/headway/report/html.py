@@ -17,11 +17,14 @@ from typing import Any
 
 from headway.errors import NotFound
 from headway.report.page import Page
-from headway.report.parts import asset, body, escaped, navigation
+from headway.report.parts import asset, body, navigation
+from headway.report.run_entries import escaped
+
+SCRIPTS = ("charts.js", "timeline.js", "page.js")  # in this order: they are one script, and share their names
 
 
 def html(page: Page) -> str:
-    script, library = asset("report.js"), plotly()
+    script, library = _script(), plotly()
     return Template(asset("page.html")).substitute(
         title=escaped(page["title"]),
         css=asset("report.css"),
@@ -31,6 +34,11 @@ def html(page: Page) -> str:
         data="\n".join(_blocks(page, library)),
         script=script,
     )
+
+
+def _script() -> str:
+    parts = "\n".join(asset(name) for name in SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
 
 
 def plotly() -> str:

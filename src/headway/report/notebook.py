@@ -49,8 +49,8 @@ TIMELINE = """\
 # One run over time: all nodes, one row a quantity, one axis.
 from plotly.subplots import make_subplots
 
-run = tables["runs"][0]["run"]
-rows = [row for row in tables["timeline"] if row["run"] == run]
+run = tables["runs"][0]
+rows = [row for row in tables["timeline"] if row["id"] == run["id"]]
 kinds = list(dict.fromkeys(row["what"] for row in rows))
 figure = make_subplots(rows=len(kinds), shared_xaxes=True, subplot_titles=kinds, vertical_spacing=0.03)
 for place, what in enumerate(kinds, start=1):
@@ -58,7 +58,7 @@ for place, what in enumerate(kinds, start=1):
         here = [row for row in rows if row["what"] == what and row["of"] == of]
         x, y = [row["seconds"] for row in here], [row["value"] for row in here]
         figure.add_scatter(x=x, y=y, name=of, row=place, col=1)
-figure.update_layout(height=180 * len(kinds), title=run)"""
+figure.update_layout(height=180 * len(kinds), title=run["run"])"""
 
 
 def notebook(page: Page) -> str:

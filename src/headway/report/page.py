@@ -7,18 +7,18 @@ import multiprocessing
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway import __version__
-from headway.findings import of_sweep
 from headway.record.run import Run
 from headway.report import groups as grouping
 from headway.report.beside import one_at_a_time, published, shapes
 from headway.report.charts import charts
-from headway.report.digest import digest, finite
+from headway.report.digest import damaged, digest, finite
+from headway.report.found import of_page
 from headway.report.groups import Collection, Digests
+from headway.report.run_entries import run_entry
 from headway.report.tables import costs, details, every_run, io_overhead, resources, results
 from headway.report.timeline import num_buckets
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 FORMAT = 1
 Page = dict[str, Any]
 FEW = 6  # runs that are read sooner than further processes are started
-CERTAINTY = ("certain", "likely", "possible")
 
 
 def page(
@@ -49,7 +48,8 @@ def page(
             ]
         )
     )
-    digests = dict(zip(paths, _digests(paths, processes, dict(prices or {})), strict=True))
+    read = _digests(paths, processes, dict(prices or {}))
+    digests = {path: _that_can_be_shown(path, one) for path, one in zip(paths, read, strict=True)}
     in_sweeps = {path for one in of_sweeps for group in one.groups for path in (*group.runs, *group.others)}
     alone = [str(run.path) for run in runs if str(run.path) not in in_sweeps]
     collections = [*of_sweeps, *([grouping.of_runs(digests, alone)] if alone else [])]
@@ -60,7 +60,7 @@ def page(
             "headway": __version__,
             "made": time.time(),
             "title": title or _title(collections, digests),
-            "findings": _findings(digests, sweeps),
+            **of_page(digests, sweeps),
             "collections": [_collection(one, digests) for one in collections],
             "every_run": every_run(digests),
             "environments": _environments(digests),
@@ -79,6 +79,19 @@ def _digests(paths: Sequence[str], processes: int, prices: dict[str, float]) -> 
     # Not forked: this process may have threads of its own.
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("forkserver")) as pool:
         return list(pool.map(digest, folders, [num] * len(folders), [prices] * len(folders), chunksize=2))
+
+
+def _that_can_be_shown(path: str, one: dict[str, Any]) -> dict[str, Any]:
+    """The same, or a damaged run: one that cannot be shown alone must not hide the others."""
+    alone = {path: one}
+    try:
+        every_run(alone)
+        _environments(alone)
+        _collection(grouping.of_runs(alone, [path]), alone)
+        run_entry({"id": "run-0", **one}, {"findings": []})
+    except Exception as error:  # what somebody else wrote can be wrong in any way
+        return damaged(one["name"], path, error)
+    return one
 
 
 def _title(collections: Sequence[Collection], digests: Digests) -> str:
@@ -102,29 +115,8 @@ def _collection(one: Collection, digests: Digests) -> dict[str, Any]:
         "charts": charts(one, digests),
         "published": published(one, digests),
         "shapes": shapes(one, digests),
-        "groups": [
-            {"label": group.label, "key": group.key, "runs": list(group.runs), "settings": group.settings}
-            for group in one.groups
-        ],
+        "groups": [{"label": group.label, "runs": list(group.runs)} for group in one.groups],
     }
-
-
-def _findings(digests: Digests, sweeps: Sequence[SweepFolder]) -> list[dict[str, Any]]:
-    """What was found, trouble first and the surest first. What is true of several runs stands once, with a case for
-    each of them."""
-    each = [{**finding, "path": path} for path, one in digests.items() for finding in one.get("findings", ())]
-    for sweep in sweeps:
-        each += [{**asdict(finding), "path": None} for finding in of_sweep(sweep)]
-    found: dict[tuple[str, str, bool], list[dict[str, Any]]] = {}
-    for finding in each:
-        found.setdefault((finding["rule"], finding["title"], finding["trouble"]), []).append(finding)
-    together = []
-    for cases in found.values():
-        cases.sort(key=lambda one: CERTAINTY.index(one["certainty"]))
-        shared = {key: cases[0][key] for key in ("rule", "title", "trouble", "certainty", "advice")}
-        own = [{key: one[key] for key in ("path", "resource", "text", "certainty", "evidence")} for one in cases]
-        together.append({**shared, "cases": own})
-    return sorted(together, key=lambda one: (not one["trouble"], CERTAINTY.index(one["certainty"]), -len(one["cases"])))
 
 
 def _environments(digests: Digests) -> list[dict[str, Any]]:
@@ -133,8 +125,7 @@ def _environments(digests: Digests) -> list[dict[str, Any]]:
     for path, one in digests.items():
         if "environment" not in one:
             continue
-        facts = {key: value for key, value in one["environment"].items() if key != "commit"}
-        facts["commit"] = one["commit"]
+        facts = {**one["environment"], "commit": one["commit"]}
         same = next((known for known in found if known["facts"] == facts), None)
         if same is None:
             found.append({"facts": facts, "runs": [path]})

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from html import escape
 from importlib import resources
 from string import Template
 from typing import Any
 
+from headway.report.found import no_trouble
 from headway.report.page import Page
-from headway.report.run_entries import commit_in_words, run_entry
-from headway.report.words import cell, in_unit, interval, number, say, spread
+from headway.report.run_entries import escaped, run_entry
+from headway.report.words import cell, commit_in_words, in_unit, interval, number, say, spread
 
 FEW_LINKS = 8
 TIGHT = ("state", "strategy", "what", "verdict")  # columns of short texts, which stay on one line
@@ -23,10 +23,6 @@ SECTIONS = {
     "runs": "Runs",
     "environment": "Environment",
 }
-
-
-def escaped(value: Any) -> str:
-    return escape(str(value), quote=True)
 
 
 def asset(name: str) -> str:
@@ -107,13 +103,13 @@ def findings(page: Page) -> str:
     trouble = [one for one in page["findings"] if one["trouble"]]
     good = [one for one in page["findings"] if not one["trouble"]]
     parts = [_finding(one, page) for one in trouble]
-    if not trouble:
-        parts.append(
-            '<p class="none">No trouble was found: no rule saw a resource or a task that held these runs back.</p>'
-        )
-    if not_read := [run for run in page["runs"] if run.get("findings_problem")]:
-        paths = [run["path"] for run in not_read]
-        parts.append(f'<p class="note">No rule could read the record of {links(paths, page)}.</p>')
+    if words := no_trouble(page):
+        parts.append(f'<p class="none">{words}</p>')
+    if page["runs_not_read"]:
+        parts.append(f'<p class="note">No rule could read the record of run {links(page["runs_not_read"], page)}.</p>')
+    for name, problem in page["sweeps_not_read"].items():
+        said = f"No rule could read sweep {name} as a whole: {problem}"
+        parts.append(f'<p class="note">{escaped(said)}</p>')
     if good:
         inner = "".join(_finding(one, page) for one in good)
         parts.append(
@@ -125,17 +121,24 @@ def findings(page: Page) -> str:
 def _finding(found: dict[str, Any], page: Page) -> str:
     kind = "trouble" if found["trouble"] else "good"
     cases = found["cases"]
-    many = f'<span class="tag">in {len(cases)} runs</span>' if len(cases) > 1 else ""
+    many = "".join(
+        f'<span class="tag">in {found[what]} {what}</span>' for what in ("runs", "sweeps") if found[what] > 1
+    )
+    first, *rest = [_case(one, page) + ("" if found["advice"] else _advice(one["advice"])) for one in cases]
     more = ""
-    if len(cases) > 1:
-        rest = "".join(_case(one, page) for one in cases[1:])
-        more = f"<details><summary>{len(cases) - 1} more case{'' if len(cases) == 2 else 's'}</summary>{rest}</details>"
+    if rest:
+        words = f"{len(rest)} more case{'' if len(rest) == 1 else 's'}"
+        more = f"<details><summary>{words}</summary>{''.join(rest)}</details>"
     return (
         f'<article class="finding {kind}"><h3>{escaped(found["title"])}'
         f'<span class="tag kind">{"trouble" if found["trouble"] else "good to know"}</span>'
         f'<span class="tag">{escaped(found["certainty"])}</span>{many}</h3>'
-        f'{_case(cases[0], page)}<p class="advice">{escaped(found["advice"])}</p>{more}</article>'
+        f"{first}{_advice(found['advice']) if found['advice'] else ''}{more}</article>"
     )
+
+
+def _advice(words: str) -> str:
+    return f'<p class="advice">{escaped(words)}</p>'
 
 
 def _case(case: dict[str, Any], page: Page) -> str:
@@ -153,6 +156,9 @@ def _case(case: dict[str, Any], page: Page) -> str:
         )
     name = page["names"].get(number_of)
     link = f' <a href="#{number_of}"><code>{escaped(name)}</code></a>' if name else ""
+    if case["sweep"]:
+        table_of = escaped(f"results-{case['sweep']}")
+        link = f' <a href="#{table_of}">sweep <code>{escaped(case["sweep"])}</code></a>'
     listed = f'<ul class="evidence">{"".join(items)}</ul>' if items else ""
     return f"<p>{escaped(case['text'])}{link}</p>{listed}"
 
@@ -225,10 +231,11 @@ def _line(row: dict[str, Any], columns: list[dict[str, Any]], has_runs: bool, pa
                 around = [interval(value["low"], value["high"], unit)]
             small = "".join(f"<small>{escaped(each)}</small>" for each in around)
             cells.append(
-                f'<td class="number" data-value="{value["value"]}">{escaped(say(value["value"], unit))}{small}</td>'
+                f'<td class="number" data-value="{escaped(value["value"])}">'
+                f"{escaped(say(value['value'], unit))}{small}</td>"
             )
         else:
-            data = f' data-value="{value}"' if isinstance(value, (int, float)) else ""
+            data = f' data-value="{escaped(value)}"' if isinstance(value, (int, float)) else ""
             cells.append(f'<td class="number"{data}>{escaped(say(value, unit))}</td>')
     source = f"<td>{links(row['runs'], page)}</td>" if has_runs else ""
     return f"<tr>{''.join(cells)}{source}</tr>"

@@ -6,20 +6,23 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from headway.report.words import number, say
+from headway.report.words import commit_in_words, number, say
+
+UNITS = {"cpus": "CPUs", "memory": "B", "rate": "B/s", "latency": "s", "disk read": "disk", "disk write": "disk"}
 
 
-def _text(value: Any) -> str:
+def escaped(value: Any) -> str:
+    """A text that no parser of HTML takes for markup."""
     return escape(str(value), quote=True)
 
 
 def run_entry(run: dict[str, Any], page: dict[str, Any]) -> str:
     """HTML. `page`: for the findings of this run."""
-    name = f"<code>{_text(run['name'])}</code>"
+    name = f"<code>{escaped(run['name'])}</code>"
     if not run.get("figures"):
         return (
             f'<details class="run" id="{run["id"]}"><summary>{name}<span>cannot be read</span></summary>'
-            f"<p>{_text(run['problem'])}</p><p><code>{_text(run['path'])}</code></p></details>"
+            f"<p>{escaped(run['problem'])}</p><p><code>{escaped(run['path'])}</code></p></details>"
         )
     figures = run["figures"]
     what = figures["command"] or f"{figures['model']} on {figures['dataset']}"
@@ -43,7 +46,7 @@ def run_entry(run: dict[str, Any], page: dict[str, Any]) -> str:
             [(c["path"], c["value"], c["reason"]) for c in run["choices"]],
         ),
     ]
-    head = f"<summary>{name}<span>{_text(short)}</span></summary>"
+    head = f"<summary>{name}<span>{escaped(short)}</span></summary>"
     return f'<details class="run" id="{run["id"]}">{head}{"".join(parts)}</details>'
 
 
@@ -63,14 +66,9 @@ def _facts(run: dict[str, Any], page: dict[str, Any]) -> str:
         "restarts": f"{figures['restarts']}, {figures['steps_lost']} steps lost" if figures["restarts"] else None,
         "findings": "; ".join(dict.fromkeys(found)) or None,
     }
-    return "<dl>" + "".join(f"<dt>{key}</dt><dd>{_text(value)}</dd>" for key, value in lines.items() if value) + "</dl>"
-
-
-def commit_in_words(commit: Mapping[str, Any]) -> str | None:
-    """The whole hash, and whether the folder was as the commit has it."""
-    if not commit.get("hash"):
-        return None
-    return str(commit["hash"]) + (" with changes" if commit.get("has_changes") else "")
+    return (
+        "<dl>" + "".join(f"<dt>{key}</dt><dd>{escaped(value)}</dd>" for key, value in lines.items() if value) + "</dl>"
+    )
 
 
 def _rates(figures: dict[str, Any]) -> str | None:
@@ -91,8 +89,35 @@ def _asked_and_got(run: dict[str, Any]) -> str:
     if asked_batch and figures["effective_batch"]:
         word = "batch of all tasks together" if figures["global_batch_size"] else "batch of a task; of an update"
         rows.append((word, f"{asked_batch:,}", number(figures["effective_batch"], 4)))
+    rows += _disks(figures)
     rows += [("site", "", warning) for warning in figures["warnings"]]
     return _rows("Asked and got", ("what", "asked", "got"), rows)
+
+
+def _disks(figures: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """A limit says how fast a disk may be; how fast it was is known as far as it was used."""
+    rows = []
+    for node in figures.get("nodes") or ():
+        asked = dict(_asked(node.get("asked") or {}))
+        used = (figures.get("node_use") or {}).get(node["node"]) or {}
+        for limit, figure in (("disk read", "disk_read"), ("disk write", "disk_written")):
+            if limit in asked:
+                most = (used.get(figure) or {}).get("max")
+                got = f"{say(most, 'disk')} at the most" if most else "not used"
+                rows.append((f"{limit} of {node['node']}", say(asked[limit], "disk"), got))
+    return rows
+
+
+def _asked(settings: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
+    """(`disk read`, 100e6): settings in settings, too."""
+    found: list[tuple[str, Any]] = []
+    for key, value in settings.items():
+        name = f"{before}{str(key).replace('_', ' ')}"
+        if isinstance(value, Mapping):
+            found += _asked(value, f"{name} ")
+        elif isinstance(value, (int, float, str)) and not isinstance(value, bool):
+            found.append((name, value))
+    return found
 
 
 def _tasks(figures: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -111,13 +136,9 @@ def _tasks(figures: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _nodes(figures: dict[str, Any]) -> list[tuple[Any, ...]]:
-    units = {"cpus": "CPUs", "memory": "B", "rate": "B/s", "latency": "s", "disk": "B/s"}
     rows = []
     for node in figures.get("nodes") or ():
-        asked = {key: value for key, value in (node.get("asked") or {}).items() if isinstance(value, (int, float))}
-        said = ", ".join(
-            f"{key} {say(value, units.get(key, ''))}" for key, value in asked.items() if not isinstance(value, bool)
-        )
+        said = ", ".join(f"{key} {say(value, UNITS.get(key, ''))}" for key, value in _asked(node.get("asked") or {}))
         full = ", ".join(
             f"{key.replace('_', ' ')} {share:.0%}" for key, share in (node.get("full") or {}).items() if share
         )
@@ -152,8 +173,8 @@ def _network(measured: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
 def _rows(title: str, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     if not rows:
         return ""
-    head = "".join(f'<th scope="col">{_text(each)}</th>' for each in heads)
-    lines = "".join("<tr>" + "".join(f"<td>{_text(each)}</td>" for each in row) + "</tr>" for row in rows)
+    head = "".join(f'<th scope="col">{escaped(each)}</th>' for each in heads)
+    lines = "".join("<tr>" + "".join(f"<td>{escaped(each)}</td>" for each in row) + "</tr>" for row in rows)
     return (
         f'<h3>{title}</h3><div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>'
     )

@@ -13,6 +13,7 @@ import numpy as np
 from headway.metrics.estimate import Estimate
 from headway.metrics.scaling import Point, Speedup, speedup
 from headway.report.groups import Collection, Digests, Group, baseline_of
+from headway.report.words import commit_in_words
 
 Table = dict[str, Any]
 
@@ -294,7 +295,7 @@ def every_run(digests: Digests) -> Table:
             "examples_per_s": figures["examples_per_s"],
             "accuracy": figures["accuracy"],
             "seconds": figures["seconds"],
-            "commit": commit_words(digest["commit"]),
+            "commit": commit_in_words(digest["commit"], 10),
         }
         rows.append(row(cells, [path], figures.get("reason") or ""))
     columns = [
@@ -312,9 +313,3 @@ def every_run(digests: Digests) -> Table:
         ("commit", "commit", "text"),
     ]
     return table("every-run", "Every run", columns, rows)
-
-
-def commit_words(commit: Mapping[str, Any]) -> str | None:
-    if not commit.get("hash"):
-        return None
-    return str(commit["hash"])[:10] + (" and changes" if commit.get("has_changes") else "")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from headway.findings.words import amount
 from headway.units import format_bytes, format_rate, format_seconds
 
 MISSING = "-"
@@ -67,8 +68,13 @@ def cell(value: Any, unit: str = "") -> str:
     return f"{text} ({interval(value['low'], value['high'], unit)})"
 
 
+def commit_in_words(commit: Mapping[str, Any], length: int | None = None) -> str | None:
+    """The hash, or the first letters of it, and whether the folder was as the commit has it."""
+    if not commit.get("hash"):
+        return None
+    return str(commit["hash"])[:length] + (" with changes" if commit.get("has_changes") else "")
+
+
 def in_unit(value: float | None, unit: str) -> str:
-    """Of evidence: a unit that says itself, or a word behind the number."""
-    if unit == "1/s":
-        return f"{say(value)}/s"
-    return say(value, unit) + ("" if unit in ("s", "B", "B/s", "share", "") or value is None else f" {unit}")
+    """Of evidence: as `headway findings` says it."""
+    return MISSING if value is None else amount(value, unit)
