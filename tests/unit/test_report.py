@@ -152,7 +152,7 @@ def test_repeats_of_one_job_are_one_row_and_the_speedup_names_its_baseline(of_ma
         two["examples_per_s"]["value"] / rows["single"]["examples_per_s"]["value"], rel=1e-6
     )
     assert two["efficiency"]["value"] == pytest.approx(two["speedup"]["value"] / 2)
-    assert "against: single" in table["note"]
+    assert "(weak scaling: every task has its own batch) are against: single" in table["note"]
 
 
 def test_what_slowed_a_run_down_is_found_with_its_time_on_the_time_line(of_made: Page) -> None:

@@ -13,7 +13,7 @@ from headway.metrics.effect import in_words, ratio
 from headway.metrics.estimate import Estimate, bootstrap, checked, estimate, medians
 from headway.metrics.factors import Effect, Measured, effect_of, is_baseline_of, unique
 from headway.metrics.published import Conclusion
-from headway.metrics.scaling import Point, Speedup, speedup
+from headway.metrics.scaling import Point, Speedup, kind_of, speedup
 
 Verdict = Literal["re-found", "not re-found", "not testable here", "not measured yet"]
 NOT_CLEAR = "not clear: "
@@ -269,17 +269,14 @@ def _speedups(trials: Sequence[Measured], figure: str, only: Mapping[str, Any] |
         if own and tasks > own[0].tasks:
             name = own[0].name or f"{own[0].tasks} tasks"
             baseline = Point(own[0].tasks, tuple(own[0].samples(figure)), name)
-            found += speedup([Point(tasks, tuple(trial.samples(figure)), f"{tasks} tasks")], baseline, _kind(trial))
+            found += speedup(
+                [Point(tasks, tuple(trial.samples(figure)), f"{tasks} tasks")], baseline, kind_of(trial.figures)
+            )
     return found
 
 
 def _middle(trial: Measured, figure: str) -> float:
     return estimate(trial.samples(figure)).value
-
-
-def _kind(trial: Measured) -> Literal["strong", "weak"]:
-    """A batch that all tasks share is the same work for any number of them."""
-    return "strong" if any(run.get("global_batch_size") for run in trial.figures) else "weak"
 
 
 def _speedup_words(found: Sequence[Speedup]) -> str:

@@ -7,10 +7,10 @@ E1 called the same numbers above and below linear.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -49,6 +49,11 @@ class Speedup:
     def is_above_linear(self) -> bool:
         """More than ideal, and not by chance: mostly a sign that the baseline is not what its name says."""
         return self.efficiency.num > 1 and self.efficiency.low > 1.0
+
+
+def kind_of(figures: Iterable[Mapping[str, Any]]) -> Kind:
+    """Of runs' summaries: a batch that all tasks share is the same work for any number of them."""
+    return "strong" if any(each.get("global_batch_size") for each in figures) else "weak"
 
 
 def speedup(points: Sequence[Point], baseline: Point, kind: Kind, of: Of = "rate") -> list[Speedup]:

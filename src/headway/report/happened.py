@@ -16,7 +16,10 @@ TROUBLE = {
     "restarting", "given_up", "regrouping", "rollback", "stalled", "unresponsive", "silent", "blocked", "agent_lost",
     "kill_overdue", "sampler_failed", "failed", "disconnected", "not_limited",
 }  # fmt: skip
-CALM = {"state", "task_started", "task_exited", "going_on", "unblocked", "stop_asked", "exported", "initialized"}
+CALM = {
+    "state", "task_started", "task_exited", "going_on", "unblocked", "stop_asked", "exported", "initialized",
+    "cpu_limited",
+}  # fmt: skip
 
 
 def happened(connection: duckdb.DuckDBPyConnection, origin: float) -> list[dict[str, Any]]:
@@ -73,6 +76,8 @@ def _text(kind: str, task: str, event: dict[str, Any]) -> str:
         words = f"back to step {event.get('step')}: {event.get('steps_lost')} steps lost"
     elif kind == "initialized":
         words = f"{who}: variables {event.get('how')}, at step {event.get('step')}"
+    elif kind == "cpu_limited":
+        words = f"{who}: its limit of {event.get('cpus')} CPUs holds from now on"
     else:
         words = f"{who} {kind.replace('_', ' ')}".strip()
     reason = event.get("reason") or event.get("message") or event.get("error")

@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 
 from headway.metrics.estimate import Estimate
-from headway.metrics.scaling import Point, Speedup, speedup
+from headway.metrics.scaling import Point, Speedup, kind_of, speedup
 from headway.report.groups import Collection, Digests, Group, baseline_of
 from headway.report.words import commit_in_words
 
 Table = dict[str, Any]
+
+
+KINDS = {"strong": "strong scaling: all tasks share one batch", "weak": "weak scaling: every task has its own batch"}
 
 
 def table(
@@ -47,7 +50,8 @@ def speedups(collection: Collection, digests: Digests) -> dict[str, Speedup]:
             continue
         base = Point(against.tasks, tuple(against.samples(digests, "examples_per_s")), against.label)
         if base.samples and min(base.samples) > 0:
-            (found[group.key],) = speedup([Point(group.tasks, tuple(samples), group.label)], base, "weak")
+            point, kind = Point(group.tasks, tuple(samples), group.label), kind_of(group.figures(digests))
+            (found[group.key],) = speedup([point], base, kind)
     return found
 
 
@@ -68,7 +72,8 @@ def results(collection: Collection, digests: Digests) -> Table:
             cells |= {"speedup": as_cell(one.value), "efficiency": as_cell(one.efficiency)}
         rows.append(row(cells, [*group.runs, *group.others], _note(group)))
     baselines = sorted({one.baseline for one in faster.values()})
-    against = f"Speed-up and efficiency are against: {'; '.join(baselines)}. " if baselines else ""
+    kinds = " and ".join(KINDS[kind] for kind in sorted({one.kind for one in faster.values()}))
+    against = f"Speed-up and efficiency ({kinds}) are against: {'; '.join(baselines)}. " if baselines else ""
     doing = {"median": "medians", "mean": "means", "mlperf": "means without the best and the worst"}[collection.how]
     columns_mean = "Tasks: those that train. Time: from the first step to the last. Accuracy and loss: on the test set."
     repeated = f"Of several repeats: {doing}, with the interval in which the true value lies with 95 %."
