@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headway.record.run import Run
+from headway.spec.load import flat
 
 RATES = ("examples_per_s", "steps_per_s", "task_steps_per_s")
 # Of no weight: names, where things are, what happens after a failure, what is left out of rates.
@@ -49,15 +50,6 @@ def run_facts(run: Run) -> dict[str, Any]:
 def chosen(run: Run) -> frozenset[str]:
     """Settings that Headway chose itself."""
     return frozenset(choice["path"] for choice in run.choices)
-
-
-def flat(value: Any, path: str = "") -> dict[str, Any]:
-    """Every leaf with its dotted path; an empty mapping is one."""
-    if isinstance(value, Mapping) and value:
-        return {
-            name: leaf for key, inner in value.items() for name, leaf in flat(inner, f"{path}.{key}".strip(".")).items()
-        }
-    return {path: value}
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any], left_out: Iterable[str] = ()) -> dict[str, tuple[Any, Any]]:

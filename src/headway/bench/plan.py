@@ -18,7 +18,7 @@ from headway.errors import NotFound, SpecError
 from headway.metrics.published import table
 from headway.spec import nodes
 from headway.spec.job import Job
-from headway.spec.load import parse_job, put
+from headway.spec.load import flat, parse_job, put
 from headway.spec.machines import machine
 from headway.spec.resolve import resolve
 from headway.spec.sweep import BestOf, LoadedSweep, Quota, Sweep
@@ -167,7 +167,7 @@ class _Planner:
         except SpecError as error:
             problem = _in_one_line(error)
         shown = self.relevant(settings, synthetic) if problem is None else settings
-        identity = repr(sorted(_flat(resolved.model_dump(mode="json")).items())) if resolved else repr(settings)
+        identity = repr(sorted(flat(resolved.model_dump(mode="json")).items())) if resolved else repr(settings)
         if (same := self.seen.get(identity)) is not None:
             return replace(same, value=value)
         data: Data = "real" if resolved is not None and _is_real(resolved) else "synthetic"
@@ -212,7 +212,7 @@ class _Planner:
             job = resolve(parse_job(self.asked(settings, synthetic)), self.num_cores, core_speed=1.0).job
         except SpecError as error:
             return str(error)
-        return repr(sorted(_flat(job.model_dump(mode="json")).items()))
+        return repr(sorted(flat(job.model_dump(mode="json")).items()))
 
     def over_quota(self, job: Job) -> str | None:
         quota = self.sweep.quota
@@ -291,12 +291,6 @@ def _is_real(job: Job) -> bool:
 def _concerns(path: str, given: Iterable[str]) -> bool:
     """Whether one of the given settings is this one, or holds it, or is held by it."""
     return any(path == each or path.startswith(f"{each}.") or each.startswith(f"{path}.") for each in given)
-
-
-def _flat(value: Any, path: str = "") -> dict[str, Any]:
-    if isinstance(value, dict):
-        return {name: leaf for key, inner in value.items() for name, leaf in _flat(inner, f"{path}.{key}").items()}
-    return {path: repr(value)}
 
 
 def _in_one_line(error: SpecError) -> str:

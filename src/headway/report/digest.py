@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headway.errors import FormatError, HeadwayError
 from headway.findings import Finding, findings
+from headway.metrics.consistency import of_run
 from headway.metrics.cost import EVERY_NODE, cost, kind_of, node_names
 from headway.record.folder import RunFolder
 from headway.record.run import Run
@@ -72,6 +73,7 @@ def _digest(run: Run, num: int, prices: Mapping[str, float]) -> dict[str, Any]:
             "origin": origin,
             "commit": commit_of(run.environment),
             "figures": figures,
+            "contradictions": [wrong.text for wrong in of_run(figures)],
             "settings": settings_of(run.job),
             "choices": run.choices,
             "environment": environment_of(run.environment),

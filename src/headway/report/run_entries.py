@@ -65,6 +65,7 @@ def _facts(run: dict[str, Any], page: dict[str, Any]) -> str:
         "training loss": number(figures["train_loss"], 4) if figures["train_loss"] is not None else None,
         "restarts": f"{figures['restarts']}, {figures['steps_lost']} steps lost" if figures["restarts"] else None,
         "findings": "; ".join(dict.fromkeys(found)) or None,
+        "contradicts itself": "; ".join(run["contradictions"]) or None,
     }
     return (
         "<dl>" + "".join(f"<dt>{key}</dt><dd>{escaped(value)}</dd>" for key, value in lines.items() if value) + "</dl>"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headway.report.secrets import HIDDEN, is_secret, redacted
+from headway.spec.load import flat
 
 NO_DIFFERENCE = ("name", "seed", "expose", "limits", "monitor", "site.ports", "site.core_speed")
 """They name a run, or follow the machine: runs that differ in them alone are repeats of one another."""
@@ -17,8 +18,8 @@ PLACES = ("path", "directory", "code", "python")
 def settings_of(job: Mapping[str, Any]) -> dict[str, Any]:
     """Of the job as it was resolved. What is not set is left out; what looks secret is not told."""
     found = {}
-    for path, value in _flat(job, ""):
-        if path.startswith(NO_DIFFERENCE) or path.rpartition(".")[2] in PLACES or value is None:
+    for path, value in flat(job).items():
+        if path.startswith(NO_DIFFERENCE) or path.rpartition(".")[2] in PLACES or value in (None, {}):
             continue
         found[path] = told(path, value)
     return found
@@ -31,10 +32,3 @@ def told(path: str, value: Any) -> Any:
     if isinstance(value, dict):
         return {key: told(f"{path}.{key}", inner) for key, inner in value.items()}
     return HIDDEN if path.startswith("workload.env.") and is_secret(path) else value
-
-
-def _flat(value: Mapping[str, Any], before: str) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, inner in value.items():
-        found += _flat(inner, f"{before}{key}.") if isinstance(inner, Mapping) else [(f"{before}{key}", inner)]
-    return found

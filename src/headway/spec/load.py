@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,15 @@ def apply_override(settings: dict[str, Any], override: str) -> None:
     except yaml.YAMLError as error:
         raise SpecError(f"override {override!r}: the value is not YAML: {' '.join(str(error).split())}") from None
     put(settings, path.strip(), value)
+
+
+def flat(value: Any, path: str = "") -> dict[str, Any]:
+    """Every leaf of nested settings with its dotted path; an empty mapping is one."""
+    if isinstance(value, Mapping) and value:
+        return {
+            name: leaf for key, inner in value.items() for name, leaf in flat(inner, f"{path}.{key}".strip(".")).items()
+        }
+    return {path: value}
 
 
 def put(settings: dict[str, Any], path: str, value: Any) -> None:
