@@ -187,6 +187,14 @@ def test_a_rate_that_falls_is_re_found() -> None:
     assert (fell.verdict, stayed.verdict) == ("re-found", "not re-found")
 
 
+def test_where_it_is_not_re_found_it_is_said_why_that_may_be() -> None:
+    test = {"function": "more", "figure": "examples_per_s", "when": {"ps": 2}, "than": {"ps": 1}}
+    conclusion = Conclusion(name="x", text="y", sweep="s", test=test, perhaps="the link is fast")
+    for rate, said in ((200, False), (50, True)):
+        trials = [trial({"ps": 1}, examples_per_s=100), trial({"ps": 2}, examples_per_s=rate)]
+        assert judge(conclusion, trials).words.endswith(". Perhaps because the link is fast") == said
+
+
 def test_what_was_not_run_is_said_to_be_so() -> None:
     conclusion = Conclusion(name="x", text="y", sweep="e1-servers", test={"function": "more"})
     assert judge(conclusion, None).verdict == "not measured yet"

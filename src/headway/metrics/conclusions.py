@@ -37,8 +37,10 @@ def judge(conclusion: Conclusion, trials: Sequence[Measured] | None) -> Judgemen
     if not trials or not any(trial.figures for trial in trials):
         return Judgement("not measured yet", f"headway bench examples/{conclusion.sweep}.yaml")
     arguments = dict(conclusion.test or {})
-    function = FUNCTIONS[arguments.pop("function")]
-    return function(trials, **arguments)
+    found = FUNCTIONS[arguments.pop("function")](trials, **arguments)
+    if found.verdict == "not re-found" and conclusion.perhaps:
+        return Judgement(found.verdict, f"{found.words}. Perhaps because {conclusion.perhaps}")
+    return found
 
 
 def _verdict(is_so: bool, is_contrary: bool, words: str) -> Judgement:

@@ -53,6 +53,8 @@ class Conclusion(Strict):
     """The example that measures it: examples/<sweep>.yaml."""
     test: dict[str, Any] | None = None
     """`function` (metrics/conclusions.py) and its arguments."""
+    perhaps: str | None = None
+    """Why it may be otherwise here: said where it is not re-found."""
     not_testable: str | None = None
     """Why it cannot be tested on one machine with two cores."""
 
