@@ -158,6 +158,8 @@ class Running:
         """Wait until each of these tasks has made some steps in that attempt."""
         for name in names:
             self.wait_for(partial(self._made, name, attempt, steps), f"steps of {name}")
+        # The launcher hears of steps a moment after they are recorded; before, it takes the run for one without any.
+        self.wait_for(lambda: self.status()["step"], "a step that the launcher knows of")
 
     def _made(self, name: str, attempt: int, steps: int) -> bool:
         return len(self.steps(name, attempt=attempt)) >= steps
