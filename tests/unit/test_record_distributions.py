@@ -85,6 +85,12 @@ def test_rows_that_are_counted_twice_are_seen(unlike: RunFolder) -> None:
     assert (found.rule, found.expected, found.got) == ("steps", 60, 80)
 
 
+def test_the_last_updates_of_others_need_not_be_in_the_step_that_a_task_knows(unlike: RunFolder) -> None:
+    figures = {**Run(unlike).summary(), "steps": 56}  # of 60 updates
+    assert of_run({**figures, "num_training_tasks": 5}) == []
+    assert [found.rule for found in of_run({**figures, "num_training_tasks": 2})] == ["steps"]
+
+
 def test_examples_that_are_not_the_batch_are_seen(unlike: RunFolder) -> None:
     figures = {**Run(unlike).summary(), "asked_batch": 64}
     (found,) = of_run(figures)

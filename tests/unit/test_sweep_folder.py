@@ -13,7 +13,7 @@ from test_record import row, write_rows
 
 from headway.bench.compare import compare_all, open_side
 from headway.bench.conduct import check_parallel, check_same_machine, other_commit, plan_of, prepare
-from headway.bench.folder import SweepFolder, samples, value_in_words
+from headway.bench.folder import SweepFolder, samples, short_names, value_in_words
 from headway.bench.judge import Machine, evidence, judged
 from headway.bench.schedule import progress_of
 from headway.bench.table import rows
@@ -279,3 +279,8 @@ def test_two_runs_are_compared_by_parts_of_their_time(tmp_path: Path) -> None:
 )
 def test_a_value_is_said_in_words(value: Any, words: str) -> None:
     assert value_in_words(value) == words
+
+
+def test_settings_of_one_name_are_told_apart_by_whose_they_are() -> None:
+    paths = ["site.nodes.ps.cpus", "site.nodes.chief.cpus", "workload.batch_size", "strategy"]
+    assert list(short_names(paths).values()) == ["ps cpus", "chief cpus", "batch_size", "strategy"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -88,14 +88,24 @@ class Trial:
     @property
     def name(self) -> str:
         """For people: `ps-async, training 2, real data`."""
-        parts = [
-            text if path in ("strategy", "layout") else f"{path.split('.')[-1]} {text}" for path, text in self._said
-        ]
+        names = short_names(self.settings)
+        parts = [text if path in ("strategy", "layout") else f"{names[path]} {text}" for path, text in self._said]
         return ", ".join([*parts, *([f"{self.data} data"] if self.purpose in ("search", "best") else [])]) or self.key
 
     @property
     def _said(self) -> list[tuple[str, str]]:
         return [(path, value_in_words(value)) for path, value in self.settings.items()]
+
+
+def short_names(paths: Iterable[str]) -> dict[str, str]:
+    """Of settings: their last part, or as many as tell them apart: `ps cpus` and `chief cpus`."""
+    parts = {path: path.split(".") for path in paths}
+
+    def is_unique(path: str, depth: int) -> bool:
+        return all(other == path or each[-depth:] != parts[path][-depth:] for other, each in parts.items())
+
+    depths = {path: next((n for n in range(1, len(parts[path])) if is_unique(path, n)), None) for path in parts}
+    return {path: " ".join(parts[path][-depth:] if depth else parts[path]) for path, depth in depths.items()}
 
 
 def value_in_words(value: Any) -> str:

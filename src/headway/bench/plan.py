@@ -13,7 +13,7 @@ from typing import Any
 
 from headway import workloads
 from headway.bench.figures import check_figure
-from headway.bench.folder import Data, Purpose, value_in_words
+from headway.bench.folder import Data, Purpose, short_names, value_in_words
 from headway.errors import NotFound, SpecError
 from headway.metrics.published import table
 from headway.spec import nodes
@@ -227,10 +227,9 @@ class _Planner:
 
     def key(self, settings: dict[str, Any], data: Data | None = None) -> str:
         """A name of its own, which can begin a run's name."""
+        names = short_names(settings)
         parts = [
-            _slug(
-                value_in_words(value) if path in SPOKEN_FOR_ITSELF else f"{path.split('.')[-1]}-{value_in_words(value)}"
-            )
+            _slug(value_in_words(value) if path in SPOKEN_FOR_ITSELF else f"{names[path]}-{value_in_words(value)}")
             for path, value in settings.items()
         ]
         text = "-".join([*parts, *([data] if data else [])]) or "as-it-is"
