@@ -31,7 +31,7 @@ from headway.record.folder import LAUNCHER
 from headway.record.run import Run
 from headway.record.seal import result
 
-# Of this machine's cores, used by others. On two quiet cores 47 runs saw -0.14 to 0.04 of them (a run's own use is
+# Of this machine's cores, used by others. On two quiet cores 46 runs saw -0.14 to 0.04 of them (a run's own use is
 # sampled), beside other work 22 saw 0.07 to 0.6.
 LOADED = 0.08
 EMULATION = 0.07  # further ones where hosts are emulated: what their network takes is nobody's (0 to 0.07 seen)
