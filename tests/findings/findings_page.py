@@ -129,7 +129,8 @@ def _matrix(known: Mapping[str, Result], machine: Mapping[str, Any]) -> list[str
         f"when limits were set, {len(kept_right)} of {len(kept)}.",
         f"- {len(quiet)} of {len(healthy)} healthy runs have no finding of trouble.",
         "",
-        "Jobs of cells were changed until they are what they say (a link that is full, a run that is healthy); limits "
+        "Jobs of cells, kept-out ones too, were changed until they are what they say (a link that is full, a run that "
+        "is healthy), some after their condition was not found; cells that said `noisy_machine` were run again; limits "
         "of rules were changed only by what the first two variants showed. A cell that was not run yet has the sign "
         "`?`.",
         "",

@@ -4,6 +4,7 @@ sweep, a function and settings that are there."""
 from __future__ import annotations
 
 import inspect
+import json
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from headway.metrics.published import Conclusion, tables
 from headway.spec.sweep import load_sweep
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+RESULTS = EXAMPLES.parent / "benchmarks" / "results" / "evaluations.jsonl"
 # Trials (searched ones: all candidates, and the best on real data), and of the original method.
 TRIALS = {
     "e1-accuracy": (2, 6),
@@ -89,3 +91,13 @@ def test_a_conclusion_can_be_judged_from_its_sweep(table: str, conclusion: Concl
     if "factor" in arguments:
         assert any(trial.settings.get(arguments["factor"]) == arguments["value"] for trial in trials)
     assert judge(conclusion, None).verdict == "not measured yet"
+
+
+@pytest.mark.parametrize("line", RESULTS.read_text(encoding="utf-8").splitlines(), ids=lambda line: line[:40])
+def test_what_was_measured_are_trials_of_the_example_as_it_is_now(line: str) -> None:
+    """Else a page would judge conclusions by an experiment that is no longer the one it names."""
+    result = json.loads(line)
+    found = plan(result["sweep"])
+    planned = [*found.trials, *(each for group in found.groups for each in (*group.candidates, *group.finals))]
+    settings = [json.loads(json.dumps(trial.settings)) for trial in planned]
+    assert [trial["name"] for trial in result["trials"] if trial["settings"] not in settings] == []
