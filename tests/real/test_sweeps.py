@@ -39,10 +39,10 @@ def write_sweep(path: Path, **changes: Any) -> Path:
     return path
 
 
-def begin(root: Path, sweep: Path) -> subprocess.Popen[bytes]:
+def begin(root: Path, sweep: Path, *options: str) -> subprocess.Popen[bytes]:
     with (root / "bench.out").open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "headway", "bench", str(sweep)],
+            [sys.executable, "-m", "headway", "bench", str(sweep), *options],
             env={**os.environ, "HEADWAY_RUNS": str(root)},
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -131,3 +132,9 @@ def test_one_damaged_run_of_a_sweep_does_not_hide_what_was_found_in_the_others(t
     assert [bool(run["problem"]) for run in found["runs"]].count(True) == 1
     assert made.name in found["sweeps_not_read"]
     assert f"No rule could read sweep {made.name}" in html(found)
+    alone = subprocess.run(
+        [sys.executable, "-m", "headway", "findings", str(bad)], capture_output=True, text=True, check=False
+    )
+    assert alone.returncode == 7  # documented: a damaged file
+    assert f"{bad.name}: its record is damaged" in alone.stderr
+    assert "Traceback" not in alone.stderr

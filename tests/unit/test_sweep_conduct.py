@@ -10,6 +10,8 @@ from test_sweep_folder import sweep_file
 
 from headway.bench.conduct import _Conductor, fits, prepare
 from headway.bench.folder import SweepFolder, Trial
+from headway.bench.lanes import Alone
+from headway.bench.making import Order
 from headway.cli.bench import budget_lines
 from headway.metrics.estimate import Estimate
 from headway.spec.sweep import load_sweep
@@ -48,12 +50,21 @@ class Session:
 
     def __init__(self, sweep: SweepFolder, budget: float | None = None) -> None:
         self.sweep, self.told = sweep, Told()
-        self.conductor = _Conductor(sweep, self.told, budget)
+        self.conductor = _Conductor(sweep, self.told, budget, Alone())
         self.conductor.events.write("begun", budget=budget)
 
     def next(self) -> str | None:
         trial = self.conductor._next()
         return trial.key if trial else None
+
+    def begin(self) -> str | None:
+        """Of several at once: the next one is under way from now on."""
+        trial = self.conductor._next()
+        if trial is None:
+            return None
+        repeat = self.conductor._repeat(trial)
+        self.conductor.under_way.append(Order(trial.key, repeat, trial.job, "examples_per_s", ""))
+        return f"{trial.key} {repeat}"
 
     def end(self, key: str, value: float = 100.0, seconds: float = 10.0) -> None:
         fields: dict[str, Any] = {"run": f"{key}-{len(self.sweep.trial(key).runs)}", "state": "finished", "marks": []}
@@ -114,6 +125,36 @@ def test_a_baseline_that_is_the_best_is_chosen_and_not_run_twice(tmp_path: Path)
     assert sorted(made) == ["ps-1-real", "ps-1-synthetic", "ps-2-synthetic"]
     assert [(event["value"], event["best"]) for event in sweep.choices] == [(1, "ps-1-synthetic")]
     assert all(trial.state == "done" for trial in sweep.trials())
+
+
+def test_what_is_under_way_counts_as_made_and_no_two_runs_have_one_seed(tmp_path: Path) -> None:
+    sweep = new_sweep(tmp_path)  # two trials, three repeats
+    session = Session(sweep)
+    begun = [session.begin() for _ in range(7)]
+    assert begun[6] is None  # whether there is need of more follows from what is under way
+    assert sorted(map(str, begun[:6])) == [f"batch-size-{size} {repeat}" for size in (10, 20) for repeat in range(3)]
+    assert {str(each).rpartition(" ")[2] for each in begun[:2]} == {"0"}  # trials take turns, here too
+
+
+def test_a_candidate_that_is_under_way_is_not_judged_yet(tmp_path: Path) -> None:
+    session = Session(new_sweep(tmp_path, **SEARCH))
+    assert session.begin() == "ps-2-synthetic 0"
+    assert session.begin() is None
+    assert session.sweep.choices == []
+
+
+def test_a_budget_leaves_nothing_out_while_runs_are_under_way(tmp_path: Path) -> None:
+    sweep = new_sweep(tmp_path)
+    session = Session(sweep, budget=40.0)
+    session.begin()
+    session.end("batch-size-20", seconds=1000.0)
+    session.end("batch-size-10", seconds=1000.0)
+    assert session.begin() is None
+    assert [trial.state for trial in sweep.trials()] == ["done", "done"]
+    assert [event for event in sweep.events() if event["kind"] == "left_out"] == []
+    session.conductor.under_way.clear()
+    assert session.begin() is None
+    assert [event["trial"] for event in sweep.events() if event["kind"] == "left_out"] != []
 
 
 @pytest.mark.parametrize(("budget", "who"), [(20.0, "no run at all: batch-size-"), (40.0, "fewer runs than asked: ")])

@@ -17,7 +17,7 @@ from headway.bench.folder import SweepFolder, samples, short_names, value_in_wor
 from headway.bench.judge import Machine, evidence, judged
 from headway.bench.schedule import progress_of
 from headway.bench.table import rows
-from headway.errors import Busy, FormatError, NotFound, SiteError, SpecError
+from headway.errors import Busy, FormatError, NotFound, SpecError
 from headway.launch.prepare import create_run
 from headway.record.files import to_json
 from headway.record.folder import RunFolder
@@ -188,11 +188,12 @@ def test_a_run_with_several_steps_in_a_call_is_not_short(tmp_path: Path) -> None
     assert "short" not in judged(run, "examples_per_s", Machine())["marks"]
 
 
-def test_trials_that_share_cores_are_never_run_at_once(tmp_path: Path) -> None:
-    loaded = load_sweep(sweep_file(tmp_path))
-    check_parallel(loaded.job, 1)
-    with pytest.raises(SiteError, match="share this machine's cores"):
-        check_parallel(loaded.job, 2)
+def test_a_sweep_goes_on_with_as_many_trials_at_once_as_it_was_begun_with(tmp_path: Path) -> None:
+    sweep = prepare(load_sweep(sweep_file(tmp_path)), tmp_path)
+    check_parallel(sweep, None)
+    check_parallel(sweep, 1)
+    with pytest.raises(SpecError, match="was begun with 1"):
+        check_parallel(sweep, 2)
 
 
 # --- side by side ---------------------------------------------------------------------------------------------------

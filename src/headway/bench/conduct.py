@@ -1,23 +1,23 @@
-"""Makes a sweep's runs, one after the other, until nothing is missing. Everything that it decides follows from the
-sweep's folder, so it can end at any moment, however it ends, and go on from there.
+"""Has a sweep's runs made until nothing is missing. Everything that it decides follows from the sweep's folder and from
+what is under way, so it can end at any moment, however it ends, and go on from there.
 
-    folder.trials() --> search: candidates, choices --> schedule.following --> one run --> judge --> trials.jsonl --.
-         ^                                                                                                          |
-         '----------------------------------------------------------------------------------------------------------'
+    folder.trials() --> search: candidates, choices --> schedule.following --> lanes: a run --> trials.jsonl --.
+         ^                                                                                                     |
+         '-----------------------------------------------------------------------------------------------------'
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from headway.bench import judge
 from headway.bench.facts import commit_in_words
 from headway.bench.folder import SweepFolder, Trial
+from headway.bench.lanes import Alone, Crew, Lanes, cores_here, divide
+from headway.bench.making import Order
 from headway.bench.plan import Group, Plan, Planned, make_plan
 from headway.bench.schedule import (
     Fit,
@@ -31,15 +31,12 @@ from headway.bench.schedule import (
     remaining_seconds,
 )
 from headway.bench.search import Chosen, choose, next_candidate
-from headway.errors import HeadwayError, SiteError, SpecError
-from headway.launch.launcher import Launcher
-from headway.launch.prepare import create_run, environment, num_cores
+from headway.errors import SiteError, SpecError
+from headway.launch.prepare import environment, num_cores
 from headway.metrics.estimate import Estimate
 from headway.record.files import EventWriter
-from headway.record.folder import RunFolder
-from headway.record.run import Run
-from headway.spec.cluster import Task
 from headway.spec.load import parse_job
+from headway.spec.resolve import resolve
 from headway.spec.sweep import LoadedSweep
 from headway.units import format_seconds
 
@@ -57,19 +54,39 @@ class Show(Protocol):
     def chosen(self, event: dict[str, Any]) -> None: ...
 
 
-class Interrupted(Exception):
-    """The user, or a signal, wants an end."""
+def make_plan_here(loaded: LoadedSweep, parallel: int = 1) -> Plan:
+    """As it can be run on this machine, so many trials at once. SiteError where they would share cores."""
+    if parallel == 1:
+        return make_plan(loaded, num_cores())
+    cores = len(divide(cores_here(), parallel)[0])
+    plan = make_plan(loaded, cores)
+    for trial in (*plan.trials, *(each for group in plan.groups for each in group.candidates)):
+        _check_room(trial, cores, parallel)
+    return plan
 
 
-def prepare(loaded: LoadedSweep, root: Path) -> SweepFolder:
+def _check_room(trial: Planned, cores: int, parallel: int) -> None:
+    """Emulated hosts may ask for more CPUs than one of several lanes has."""
+    if trial.left_out:
+        return
+    choices = {choice.path: choice for choice in resolve(parse_job(trial.job), cores, core_speed=1.0).choices}
+    if (asked := choices.get("site.cpus")) is not None:
+        raise SiteError(
+            f"--parallel {parallel}: {trial.key} asks for {asked.value:g} CPUs in all, and each of {parallel} trials at "
+            f"once has {cores} core{'s' * (cores > 1)} of its own here"
+        )
+
+
+def prepare(loaded: LoadedSweep, root: Path, parallel: int = 1) -> SweepFolder:
     """A new sweep's folder. Nothing has been started."""
-    plan = make_plan(loaded, num_cores())
+    plan = make_plan_here(loaded, parallel)
     return SweepFolder.create(
         root,
         loaded,
         [trial.as_file() for trial in plan.trials],
         [asdict(group) for group in plan.groups],
         environment(),
+        parallel,
     )
 
 
@@ -94,13 +111,12 @@ def open_searches(folder: SweepFolder) -> list[Group]:
     return [group for group in plan_of(folder).groups if group.key not in chosen]
 
 
-def check_parallel(job: dict[str, Any], parallel: int) -> None:
-    """Trials at the same time need nodes of their own. `job`: the sweep's, as settings."""
-    kind = parse_job(job).site.kind
-    if parallel > 1 and kind in ("local", "emulated"):
-        raise SiteError(
-            f"--parallel {parallel}: trials on site {kind} share this machine's cores, and would measure each other. "
-            "Trials run at the same time only where each gets nodes of its own"
+def check_parallel(folder: SweepFolder, parallel: int | None) -> None:
+    """A sweep goes on with as many trials at once as it was begun with: each run had that part of the machine."""
+    if parallel is not None and parallel != folder.parallel:
+        raise SpecError(
+            f"--parallel {parallel}: {folder.name} was begun with {folder.parallel}, and each of its runs had that part "
+            "of the cores. Go on without --parallel, or begin a new sweep"
         )
 
 
@@ -130,35 +146,57 @@ def conduct(folder: SweepFolder, show: Show, budget: float | None = None) -> Lit
     """Make every run that is missing. `budget`: seconds that it may take."""
     lock = folder.hold()
     try:
-        return _Conductor(folder, show, budget).run()
+        crew = Alone() if folder.parallel == 1 else Lanes(divide(cores_here(), folder.parallel))
+        return _Conductor(folder, show, budget, crew).run()
     finally:
         os.close(lock)
 
 
 class _Conductor:
-    def __init__(self, folder: SweepFolder, show: Show, budget: float | None) -> None:
-        self.folder, self.show, self.budget = folder, show, budget
+    def __init__(self, folder: SweepFolder, show: Show, budget: float | None, crew: Crew) -> None:
+        self.folder, self.show, self.budget, self.crew = folder, show, budget, crew
         self.measure, self.seed = folder.spec.measure, folder.spec.seed
         self.plan = plan_of(folder)
         self.began = time.monotonic()
         self.events: EventWriter = folder.writer()
-        self.machine = judge.Machine()
+        self.under_way: list[Order] = []
+        self.is_stopping = False
 
     def run(self) -> Literal["finished", "interrupted"]:
         self._close_open_runs()
         self.events.write("begun", budget=self.budget, environment=environment())
         try:
-            with self.machine:
-                while (trial := self._next()) is not None:
-                    self._make(trial)
-        except (KeyboardInterrupt, Interrupted):
-            self.events.write("interrupted")
-            return "interrupted"
+            with self.crew:
+                while self._begin_what_can_be() or self.under_way:
+                    self.crew.wait(self._heard)
+        except KeyboardInterrupt:
+            self.is_stopping = True
         finally:
             self.events.flush()
-        self.events.write("finished")
+        end: Literal["finished", "interrupted"] = "interrupted" if self.is_stopping else "finished"
+        self.events.write(end)
         self.events.close()
-        return "finished"
+        return end
+
+    def _begin_what_can_be(self) -> bool:
+        begun = False
+        while self.crew.num_free and not self.is_stopping and (trial := self._next()) is not None:
+            order = Order(trial.key, self._repeat(trial), trial.job, self.measure.figure, str(self.folder.runs))
+            self.under_way.append(order)
+            self.crew.begin(order)
+            begun = True
+        return begun
+
+    def _repeat(self, trial: Trial) -> int:
+        """The first number that no run of it has: each has a seed of its own."""
+        used = {run.repeat for run in trial.runs} | {order.repeat for order in self._orders(trial)}
+        return next(number for number in range(len(used) + 1) if number not in used)
+
+    def _orders(self, trial: Trial) -> list[Order]:
+        return [order for order in self.under_way if order.trial == trial.key]
+
+    def _progress(self, trial: Trial) -> Progress:
+        return replace(progress_of(trial), under_way=len(self._orders(trial)))
 
     def _close_open_runs(self) -> None:
         """Runs that were under way when the last session was killed: they are made again."""
@@ -174,11 +212,11 @@ class _Conductor:
         while self._search():
             pass
         trials = {trial.key: trial for trial in self.folder.trials() if trial.state != "left_out"}
-        progress = [progress_of(trial) for trial in trials.values()]
+        progress = [self._progress(trial) for trial in trials.values()]
         left = self._budget_left()
         key = following(progress, self.measure, self.seed, left)
         if key is None:
-            if left is not None:
+            if left is not None and not self.under_way:
                 self._leave_out(progress, left)
             return None
         trial = trials[key]
@@ -196,7 +234,8 @@ class _Conductor:
         """Seconds until the end, as far as can be said: a search that goes on wants at least one candidate or the best
         one on real data."""
         each = expected_seconds(Progress(""), progress) * self.measure.repeats
-        wanted = remaining_seconds(progress, self.measure) + len(open_searches(self.folder)) * each
+        runs = remaining_seconds(progress, self.measure) + len(open_searches(self.folder)) * each
+        wanted = runs / self.folder.parallel
         left = self._budget_left()
         return wanted if left is None else max(0.0, min(wanted, left))
 
@@ -232,7 +271,7 @@ class _Conductor:
                 impossible.add(number)
                 if trial is None:
                     self._plan(candidate)
-            elif trial is not None and not need(progress_of(trial), self.measure).runs:
+            elif trial is not None and not self._orders(trial) and not need(progress_of(trial), self.measure).runs:
                 value = of_values(progress_of(trial).values, self.measure)
                 if value is None:
                     impossible.add(number)
@@ -277,58 +316,27 @@ class _Conductor:
         if final is not None and all(trial.key != final.key for trial in self.folder.trials()):
             self._plan(final)
 
-    # --- one run ---------------------------------------------------------------------------------------------
-    def _make(self, trial: Trial) -> None:
-        began, repeat = time.monotonic(), len(trial.runs)
-        self.machine.forget()
-        name = ""
-        event: dict[str, Any] = {"trial": trial.key, "repeat": repeat}
-        try:
-            asked = parse_job(trial.job, origin=trial.key)
-            run = create_run(asked.model_copy(update={"seed": asked.seed + repeat}), self.folder.runs)
-            name = run.name
-            self.events.write("started", trial=trial.key, repeat=repeat, run=name)
-            end = Launcher(run, _Quiet(self.show)).run()
-            state, reason = str(end.state), end.reason
-        except HeadwayError as error:
-            state, reason = "failed", " ".join(str(error).split())
-        except Exception as error:  # whatever it is: the others are not to suffer from it
-            state, reason = "failed", f"{type(error).__name__}: {error}"
-        if state == "stopped":
-            self.events.write("ended", **event, run=name, state="interrupted", reason=reason)
-            raise Interrupted
-        if state == "finished":
-            try:
-                event |= judge.judged(Run(RunFolder(self.folder.runs / name)), self.measure.figure, self.machine)
-            except Exception as error:  # a record that cannot be read
-                event |= {"state": "failed", "reason": f"{type(error).__name__}: {error}"}
-            state = event.pop("state", state)
-            reason = event.pop("reason", reason)
-        written = self.events.write(
-            "ended", **event, run=name, state=state, reason=reason, seconds=time.monotonic() - began
-        )
-        now = self.folder.trial(trial.key)
-        progress = [progress_of(each) for each in self.folder.trials() if each.state != "left_out"]
-        found = of_values(progress_of(now).values, self.measure)
-        self.show.ended(now, written, found, self._left(progress))
+    # --- what runs come to -----------------------------------------------------------------------------------
+    def _heard(self, order: Order, message: dict[str, Any]) -> None:
+        kind = message.pop("kind")
+        if kind == "line":
+            self.show.line(message["text"])
+        elif kind == "started":
+            self.events.write("started", trial=order.trial, repeat=order.repeat, **message)
+        else:
+            self._ended(order, message)
 
-
-class _Quiet:
-    """A run's watcher that tells only what takes long."""
-
-    def __init__(self, show: Show) -> None:
-        self._show = show
-        self._told: set[str] = set()
-
-    def fetching(self, what: str, done: int, total: int | None) -> None:
-        del done, total
-        if what not in self._told:
-            self._told.add(what)
-            self._show.line(f"  fetching {what}")
-
-    def noted(self, kind: str, fields: dict[str, Any]) -> None: ...
-    def said(self, task: Task, event: dict[str, Any]) -> None: ...
-    def looked(self, status: Callable[[], dict[str, Any]]) -> None: ...
+    def _ended(self, order: Order, fields: dict[str, Any]) -> None:
+        self.under_way.remove(order)
+        written = self.events.write("ended", trial=order.trial, repeat=order.repeat, **fields)
+        if fields["state"] == "interrupted":
+            self.is_stopping = True
+            self.crew.stop()
+            return
+        trial = self.folder.trial(order.trial)
+        progress = [self._progress(each) for each in self.folder.trials() if each.state != "left_out"]
+        found = of_values(progress_of(trial).values, self.measure)
+        self.show.ended(trial, written, found, self._left(progress))
 
 
 def fits(folder: SweepFolder, budget: float) -> Fit:
@@ -339,4 +347,4 @@ def fits(folder: SweepFolder, budget: float) -> Fit:
         for each in (*group.candidates, *group.finals[:1]):
             if not each.left_out:
                 everything.setdefault(each.key, Progress(each.key))
-    return fit(list(everything.values()), folder.spec.measure, budget, folder.spec.seed)
+    return fit(list(everything.values()), folder.spec.measure, budget, folder.spec.seed, folder.parallel)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -141,6 +142,7 @@ class SweepFolder:
         plan: list[dict[str, Any]],
         searches: list[dict[str, Any]],
         environment: dict[str, Any],
+        parallel: int = 1,
     ) -> SweepFolder:
         folder = SweepFolder(root / SWEEPS / new_run_name(loaded.sweep.name))
         folder.runs.mkdir(parents=True)
@@ -148,6 +150,7 @@ class SweepFolder:
             "format": FORMAT,
             "created": time.time(),
             "full": loaded.is_full,
+            "parallel": parallel,
             "environment": environment,
             "sweep": loaded.sweep.model_dump(mode="json", exclude_unset=True),
             "job": loaded.job,
@@ -189,7 +192,7 @@ class SweepFolder:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """sweep.json: created, full, environment, sweep, job, plan, searches."""
+        """sweep.json: created, full, parallel, environment, sweep, job, plan, searches."""
         return read_json(self.file, FORMAT)
 
     @property
@@ -207,6 +210,11 @@ class SweepFolder:
     def environment(self) -> dict[str, Any]:
         """Machine, versions and commit that it was begun on."""
         return dict(self.facts.get("environment") or {})
+
+    @property
+    def parallel(self) -> int:
+        """Trials at once, each on its own part of the cores."""
+        return int(self.facts.get("parallel", 1))
 
     def events(self) -> list[dict[str, Any]]:
         return list(read_events(self.trials_file)) if self.trials_file.exists() else []
@@ -330,12 +338,13 @@ def _state(
     if entry.get("left_out"):
         return "left_out", entry["left_out"]
     last = next((event for event in reversed(events) if event["kind"] != "repeated"), None)
+    under_way = Counter(event["kind"] for event in events if event.get("run"))  # several may be, in lanes
     failed = next(
         (event for event in reversed(events) if event["kind"] == "ended" and event["state"] == "failed"), None
     )
     if last is None or last["kind"] == "planned":
         return "planned", None
-    if last["kind"] == "started" and is_held:
+    if under_way["started"] > under_way["ended"] and is_held:
         return "running", None
     if last["kind"] == "left_out" and not has_good:
         return "left_out", last["reason"]

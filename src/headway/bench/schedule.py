@@ -33,10 +33,13 @@ class Progress:
     failures: int = 0
     seconds: tuple[float, ...] = ()
     """Wall time of each run."""
+    under_way: int = 0
+    """Runs of it that are being made now."""
 
     @property
     def made(self) -> int:
-        return len(self.marks) + self.failures
+        """Those that are under way, too."""
+        return len(self.marks) + self.failures + self.under_way
 
     @property
     def clean(self) -> int:
@@ -68,12 +71,14 @@ def need(progress: Progress, measure: SweepMeasure) -> Need:
     room = measure.most_runs - progress.made
     if not progress.marks and progress.failures >= MOST_FAILURES:
         return Need(0, f"it failed {progress.failures} times")
-    if progress.clean < measure.repeats:
-        lacking = measure.repeats - progress.clean
+    if progress.clean + progress.under_way < measure.repeats:
+        lacking = measure.repeats - progress.clean - progress.under_way
         what = "repeats" if progress.clean == len(progress.marks) else "runs without a mark"
         if room <= 0:
             return Need(0, f"{lacking} {what} are missing, and {progress.made} runs were made, the most allowed")
         return Need(min(room, lacking), f"{lacking} {what} are missing")
+    if progress.under_way:
+        return Need(0, "whether it needs more follows from the runs that are under way")
     more = lacking_for_interval(progress.values, measure)
     if not more:
         return Need(0, "the interval is narrow enough")
@@ -136,15 +141,15 @@ class Fit:
     """Whether there was no run yet that would say how long one takes."""
 
 
-def fit(trials: Sequence[Progress], measure: SweepMeasure, budget: float, seed: int) -> Fit:
-    """Runs in the order in which they would be made, for as long as the budget lasts."""
+def fit(trials: Sequence[Progress], measure: SweepMeasure, budget: float, seed: int, lanes: int = 1) -> Fit:
+    """Runs in the order in which they would be made, for as long as the budget lasts. `lanes`: how many at once."""
     made = {trial.key: trial.made for trial in trials}
     left = {trial.key: need(trial, measure).runs for trial in trials}
     by_key = {trial.key: trial for trial in trials}
     wanted, done, spent = sum(left.values()), 0, 0.0
     while waiting := [key for key in left if left[key] and spent + expected_seconds(by_key[key], trials) <= budget]:
         key = min(waiting, key=lambda each: (made[each], rank(seed, made[each], each)))
-        spent += expected_seconds(by_key[key], trials)
+        spent += expected_seconds(by_key[key], trials) / lanes
         made[key] += 1
         left[key] -= 1
         done += 1

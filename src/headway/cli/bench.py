@@ -40,7 +40,10 @@ def bench(
         str | None, typer.Option(help="How long it may take, such as 30m or 2h.", show_default=False)
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="The original method instead of its local form.")] = False,
-    parallel: Annotated[int, typer.Option(min=1, help="Trials at once, where each gets nodes of its own.")] = 1,
+    parallel: Annotated[
+        int | None,
+        typer.Option(min=1, help="Trials at once, each on its own part of the cores.", show_default="1"),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show every trial, and start nothing.")] = False,
     resume: Annotated[
         str | None,
@@ -56,10 +59,16 @@ def bench(
     Trials run in shuffled order and take turns; each is repeated until its interval is narrow enough. Ctrl-C stops in
     order; `headway bench --resume last` goes on. More: docs/sweeps.md
     """
-    from headway.bench.conduct import check_parallel, check_same_machine, conduct, fits, other_commit, prepare
+    from headway.bench.conduct import (
+        check_parallel,
+        check_same_machine,
+        conduct,
+        fits,
+        make_plan_here,
+        other_commit,
+        prepare,
+    )
     from headway.bench.folder import SweepFolder
-    from headway.bench.plan import make_plan
-    from headway.launch.prepare import num_cores
     from headway.spec.sweep import load_sweep
 
     seconds = _budget(budget)
@@ -68,7 +77,7 @@ def bench(
         if sweep is not None or full:
             raise SpecError("--resume goes on with a sweep as it was asked: give no file, no override and no --full")
         folder = SweepFolder.find(root_of(runs), resume)
-        check_parallel(folder.facts["job"], parallel)
+        check_parallel(folder, parallel)
         check_same_machine(folder)
         if dry_run:
             show_open(folder, output)
@@ -77,11 +86,10 @@ def bench(
         if sweep is None:
             raise SpecError("which sweep? For example: headway bench examples/demo-sweep.yaml")
         loaded = load_sweep(sweep, overrides or [], full)
-        check_parallel(loaded.job, parallel)
         if dry_run:
-            show_plan(loaded, make_plan(loaded, num_cores()), output)
+            show_plan(loaded, make_plan_here(loaded, parallel or 1), output)
             return
-        folder = prepare(loaded, root_of(runs))
+        folder = prepare(loaded, root_of(runs), parallel or 1)
     show.begin(folder)
     if resume is not None and (text := other_commit(folder)):
         show.line(text)
@@ -211,12 +219,13 @@ class Show:
         self.stream = stream
         self.began = time.monotonic()
         self._is_drawn = False
-        self._number = 0
+        self._where: dict[str, str] = {}
 
     def begin(self, folder: SweepFolder) -> None:
         self.figure = folder.spec.measure.figure
         self.repeats = folder.spec.measure.repeats
-        self.line(f"{folder.name}")
+        at_once = f": {folder.parallel} trials at once, each on its own cores" if folder.parallel > 1 else ""
+        self.line(f"{folder.name}{at_once}")
 
     def finish(self) -> None:
         self._clear()
@@ -228,9 +237,9 @@ class Show:
     def running(self, trial: Trial, number: int, total: int, repeat: int, left: float) -> None:
         from headway.units import format_seconds
 
-        self._where = f"trial {number} of {total}"
+        self._where[trial.key] = f"trial {number} of {total}"
         if self.stream is sys.stdout and is_terminal():
-            text = f"{self._where}: {trial.name}, run {repeat + 1} ... about {format_seconds(left)} left"
+            text = f"{self._where[trial.key]}: {trial.name}, run {repeat + 1} ... about {format_seconds(left)} left"
             print(text[:110], end="\r", file=self.stream, flush=True)
             self._is_drawn = True
 
@@ -250,7 +259,7 @@ class Show:
             what += "".join(f"   {mark}: {why}" for mark, why in event.get("why", {}).items())
         rest = f"   (about {format_seconds(left)} left)" if left else ""
         clock = f"[{time.monotonic() - self.began:6.0f} s]"
-        self.line(f"{clock} {self._where}, {run}: {trial.name}: {what}{rest}")
+        self.line(f"{clock} {self._where[trial.key]}, {run}: {trial.name}: {what}{rest}")
 
     def chosen(self, event: dict[str, Any]) -> None:
         self.line(f"{'':10} {choice_text(event)}")

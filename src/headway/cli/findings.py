@@ -11,7 +11,7 @@ import typer
 
 from headway.cli.output import Format, Output, print_json
 from headway.cli.training import Root, root_of
-from headway.errors import NotFound
+from headway.errors import FormatError, HeadwayError, NotFound
 
 if TYPE_CHECKING:
     from headway.bench.folder import SweepFolder
@@ -59,6 +59,7 @@ def _found(name: str, root: Path) -> tuple[str, list[Finding]]:
     from headway.bench.folder import SweepFolder
     from headway.findings import findings as find
     from headway.record.run import load
+    from headway.report.digest import in_words
 
     try:
         run = load(name, root)
@@ -70,7 +71,12 @@ def _found(name: str, root: Path) -> tuple[str, list[Finding]]:
         if sweep is None:
             raise
         return sweep.name, _of_sweep(sweep)
-    return run.name, find(run)
+    try:
+        return run.name, find(run)
+    except HeadwayError:
+        raise
+    except Exception as error:  # a run folder may be damaged in any way
+        raise FormatError(f"{run.name}: its record is damaged: no rule can read it ({in_words(error)})") from error
 
 
 def _of_sweep(sweep: SweepFolder) -> list[Finding]:

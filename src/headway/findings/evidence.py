@@ -39,16 +39,14 @@ STEPS = "task, t, attempt, num_steps, seconds, input_seconds, loss, examples, wa
 
 def read(run: Run, figures: dict[str, Any] | None = None) -> Facts:
     """Everything that rules look at; of a run that is alive, so far."""
-    import duckdb
-
     from headway.record.seal import result
-    from headway.record.tables import select_table
+    from headway.record.tables import connected, select_table
 
     figures = result(run) if figures is None else figures
     job = run.job
     workload, strategy, site = job["workload"], job["strategy"], job["site"]
     is_program = "command" in workload
-    with duckdb.connect() as connection:
+    with connected(run.folder) as connection:
 
         def table(name: str, columns: str = "*", where: str = "true") -> dict[str, Any]:
             rows = select_table(run.folder, name, connection)

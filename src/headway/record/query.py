@@ -73,7 +73,12 @@ def query(sql: str, runs: Sequence[Run]) -> tuple[list[str], list[tuple[Any, ...
                 for run in runs
             ]
             rows = " union all ".join(parts) or f"select ''::varchar as run, * from {no_rows(table)}"
-            connection.execute(f"create temp view {table} as {rows}")
+            try:
+                connection.execute(f"create temp view {table} as {rows}")
+            except duckdb.Error:
+                for run in runs:
+                    run.table(table)  # whose it is that cannot be read says so
+                raise
         for name, shape in RATES.items():
             connection.execute(f"create temp view {name} as {rates(name, f'select * from {shape.base}', 'run')}")
         connection.execute(f"create table runs ({', '.join(f'{name} {kind}' for name, kind in RUN_COLUMNS.items())})")

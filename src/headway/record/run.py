@@ -13,7 +13,7 @@ import numpy as np
 
 from headway.record.folder import RunFolder, default_root
 from headway.record.rates import RATES
-from headway.record.tables import TABLES, is_sealed, select_table
+from headway.record.tables import TABLES, connected, is_sealed, select_table
 
 
 class Run:
@@ -69,16 +69,12 @@ class Run:
 
     def table(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
         """A table's columns as NumPy arrays (masked where a value is missing)."""
-        import duckdb
-
-        with duckdb.connect() as connection:
+        with connected(self.folder) as connection:
             return dict(connection.execute(select_table(self.folder, name, connection)).fetchnumpy())
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """A table's rows as dictionaries, in the order of time."""
-        import duckdb
-
-        with duckdb.connect() as connection:
+        with connected(self.folder) as connection:
             cursor = connection.execute(select_table(self.folder, name, connection))
             columns = [column[0] for column in cursor.description or ()]
             return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]

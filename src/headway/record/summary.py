@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headway.errors import FormatError
 from headway.record.distributions import distributions, step_seconds_of
-from headway.record.tables import select_table
+from headway.record.tables import connected, select_table
 from headway.record.usage import usage, warnings
 from headway.spec.cluster import ROLES
 
@@ -89,9 +89,7 @@ select count(s), avg(s), median(s), quantile_disc(s, 0.95), max(s) from gradient
 
 
 def summarize(run: Run) -> dict[str, Any]:
-    import duckdb
-
-    with duckdb.connect() as connection:
+    with connected(run.folder) as connection:
         facts, job = run.facts, run.job
         workload, cluster, strategy = job["workload"], job["cluster"], job["strategy"]
         counts = {role: int(cluster[role]["count"]) for role in ROLES}  # they go into SQL: numbers and nothing else

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headway.errors import FormatError
 from headway.record.clocks import Clocks
 from headway.record.files import read_events, to_json, write_atomically
 from headway.record.folder import FORMAT, RunFolder
@@ -266,6 +267,22 @@ def _readable(connection: duckdb.DuckDBPyConnection, path: Path, scratch: Path) 
         for event in read_events(path):
             file.write(to_json(event) + "\n")
     return copy
+
+
+@contextmanager
+def connected(folder: RunFolder) -> Iterator[duckdb.DuckDBPyConnection]:
+    """To read a run's tables; FormatError where they are damaged."""
+    import duckdb
+
+    try:
+        with duckdb.connect() as connection:
+            yield connection
+    except duckdb.Error as error:
+        what = str(error).strip().splitlines()[0]
+        raise FormatError(
+            f"{folder.name}: its record is damaged ({what}). Tables are made of the run's events: without the file "
+            f"{folder.tables / 'sealed.json'} they are read from those"
+        ) from error
 
 
 def select_table(folder: RunFolder, table: str, connection: duckdb.DuckDBPyConnection) -> str:
