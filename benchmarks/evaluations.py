@@ -40,29 +40,39 @@ def sweeps() -> list[str]:
     return sorted(path.stem for path in (ROOT / "examples").glob("e[1-5]-*.yaml") if path.stem not in JOBS)
 
 
+def example_of(name: str) -> Path:
+    return ROOT / "examples" / f"{name}.yaml"
+
+
+def asked(sweep: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
+    """What an experiment is, in its local form: neither what `--full` would change, nor what stands beside it."""
+    local = {key: value for key, value in sweep.items() if key not in ("name", "full", "published")}
+    return {"sweep": local, "job": job}
+
+
+def asked_by(example: Path) -> dict[str, Any]:
+    now = load_sweep(example)
+    found = asked(now.sweep.model_dump(mode="json", exclude_unset=True), now.job)
+    return dict(json.loads(json.dumps(found)))  # as it is in a file
+
+
 def newest(name: str, root: Path | None = None) -> SweepFolder | None:
-    """The one that was begun last. One that cannot be read is nobody's."""
-    found = None
+    """Of the sweeps of an example as it is now the one that was begun last. One that cannot be read is nobody's."""
+    found, wanted = None, asked_by(example_of(name))
     for folder in SweepFolder.all(root or default_root()):  # oldest first
         try:
-            if folder.spec.name == name and folder.trials():
+            is_it = folder.spec.name == name and not folder.facts["full"]
+            if is_it and asked(folder.facts["sweep"], folder.facts["job"]) == wanted and folder.trials():
                 found = folder
         except (HeadwayError, KeyError) as error:
             print(f"left aside: {folder.name}: {error}", file=sys.stderr)
     return found
 
 
-def can_go_on(folder: SweepFolder, example: Path) -> bool:
-    """Whether there is something left to do, and the example still asks for the same."""
-    now = load_sweep(example)
-    asked = {"sweep": now.sweep.model_dump(mode="json", exclude_unset=True), "job": now.job, "full": now.is_full}
-    return not folder.is_finished and all(folder.facts.get(key) == value for key, value in asked.items())
-
-
 def run(name: str) -> int:
     """Begun anew, or gone on with."""
-    folder, example = newest(name), ROOT / "examples" / f"{name}.yaml"
-    goes_on = folder is not None and can_go_on(folder, example)
+    folder, example = newest(name), example_of(name)
+    goes_on = folder is not None and not folder.is_finished
     what = ["--resume", folder.name] if folder is not None and goes_on else [str(example.relative_to(ROOT))]
     print(f"\n== {name}", flush=True)
     return subprocess.run([sys.executable, "-m", "headway", "bench", *what], cwd=ROOT, check=False).returncode
@@ -93,6 +103,7 @@ def collected(folder: SweepFolder) -> dict[str, Any]:
     commits = commits_of(Run(each.folder) for each in runs if each.counts and each.figures)
     return {
         "sweep": folder.spec.name,
+        "asked": asked(folder.facts["sweep"], folder.facts["job"]),
         "day": day,
         "machine": f"{environment.get('cpu', '?')}, {environment.get('cores', '?')} cores",
         "commit": ", ".join(each for each in commits if each != NOT_KNOWN) or None,
@@ -114,14 +125,14 @@ def main() -> None:
     parser.add_argument("sweeps", nargs="*", help="names of examples; all of them where none is given")
     parser.add_argument("--collect", action="store_true", help="run nothing, take what is there")
     parser.add_argument("--page", action="store_true", help="only write the page anew")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     known = sweeps()
-    if wrong := sorted(set(asked.sweeps) - set(known)):
+    if wrong := sorted(set(options.sweeps) - set(known)):
         sys.exit(f"no such sweep: {', '.join(wrong)}. Known: {', '.join(known)}")
     results = read_results()
     failed = []
-    for name in [] if asked.page else asked.sweeps or known:
-        if not asked.collect and run(name) != 0:
+    for name in [] if options.page else options.sweeps or known:
+        if not options.collect and run(name) != 0:
             failed.append(name)  # what it measured counts, and the others go on
         folder = newest(name)
         line = collected(folder) if folder is not None else None

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from headway.bench.plan import Plan, make_plan
+from headway.bench.conduct import prepare
+from headway.bench.folder import SweepFolder
+from headway.bench.plan import Plan, Planned, make_plan
 from headway.metrics.conclusions import FUNCTIONS, judge
 from headway.metrics.published import Conclusion, tables
+from headway.spec.load import parse_job
+from headway.spec.machines import machine
+from headway.spec.resolve import resolve
 from headway.spec.sweep import load_sweep
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from evaluations import asked_by, example_of, newest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RESULTS = EXAMPLES.parent / "benchmarks" / "results" / "evaluations.jsonl"
@@ -43,6 +53,11 @@ def plan(name: str, full: bool = False) -> Plan:
     return make_plan(load_sweep(EXAMPLES / f"{name}.yaml", full=full), num_cores=2)
 
 
+def planned(found: Plan) -> list[Planned]:
+    """Every trial that there may be."""
+    return [*found.trials, *(each for group in found.groups for each in (*group.candidates, *group.finals))]
+
+
 def test_every_sweep_of_an_evaluation_is_known_here() -> None:
     assert {path.stem for path in EXAMPLES.glob("e[1-5]-*.yaml")} == {*TRIALS, *JOBS}
 
@@ -53,6 +68,22 @@ def test_a_sweep_has_its_trials(name: str) -> None:
         found = plan(name, full)
         assert found.grid == TRIALS[name][full]
         assert [trial.left_out for trial in found.trials if trial.left_out] == []
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_the_original_method_runs_on_the_original_machines(name: str) -> None:
+    """Numbers of the local form win over a type's: none of them may be left."""
+    for trial in planned(plan(name, full=True)):
+        site = resolve(parse_job(trial.job), num_cores=2, core_speed=1.0).job.site
+        for kind, node in site.nodes.items() if site.kind == "emulated" else ():
+            if node.type is None:
+                assert name.startswith("e4-")  # of E4's machines only this is known
+                assert (node.cpus, node.memory) == (8, 16 * 2**30)
+                continue
+            known = machine(node.type)
+            assert node.memory == known.memory
+            assert node.cpus == known.cpus or node.speed
+            assert node.rate == known.network or f"site.nodes.{kind}.rate" in trial.settings
 
 
 @pytest.mark.parametrize("name", TRIALS)
@@ -78,7 +109,7 @@ def test_a_conclusion_can_be_judged_from_its_sweep(table: str, conclusion: Concl
     function = FUNCTIONS[arguments.pop("function")]
     inspect.signature(function).bind([], **arguments)
     found = plan(conclusion.sweep or "")
-    trials = [*found.trials, *(each for group in found.groups for each in (*group.candidates, *group.finals))]
+    trials = planned(found)
     for side in ("when", "than"):  # there are trials on both sides
         wanted = arguments.get(side, {})
         assert any(
@@ -94,10 +125,22 @@ def test_a_conclusion_can_be_judged_from_its_sweep(table: str, conclusion: Concl
 
 
 @pytest.mark.parametrize("line", RESULTS.read_text(encoding="utf-8").splitlines(), ids=lambda line: line[:40])
-def test_what_was_measured_are_trials_of_the_example_as_it_is_now(line: str) -> None:
+def test_what_was_measured_is_the_example_as_it_is_now(line: str) -> None:
     """Else a page would judge conclusions by an experiment that is no longer the one it names."""
     result = json.loads(line)
-    found = plan(result["sweep"])
-    planned = [*found.trials, *(each for group in found.groups for each in (*group.candidates, *group.finals))]
-    settings = [json.loads(json.dumps(trial.settings)) for trial in planned]
+    assert result["asked"] == asked_by(example_of(result["sweep"]))
+    settings = [json.loads(json.dumps(trial.settings)) for trial in planned(plan(result["sweep"]))]
     assert [trial["name"] for trial in result["trials"] if trial["settings"] not in settings] == []
+
+
+def test_results_of_an_older_form_are_not_collected(tmp_path: Path) -> None:
+    example = tmp_path / "e3-batch.yaml"
+    text = example_of("e3-batch").read_text(encoding="utf-8")
+    for batch in (100, 64):  # the second one is another experiment, of the same name
+        example.write_text(text.replace("batch_size: 100", f"batch_size: {batch}"), encoding="utf-8")
+        prepare(load_sweep(example), tmp_path)
+    older, other = SweepFolder.all(tmp_path)
+    assert older.spec.name == other.spec.name == "e3-batch"
+    found = newest("e3-batch", tmp_path)
+    assert found is not None
+    assert found.name == older.name

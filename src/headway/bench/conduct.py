@@ -72,8 +72,8 @@ def _check_room(trial: Planned, cores: int, parallel: int) -> None:
     choices = {choice.path: choice for choice in resolve(parse_job(trial.job), cores, core_speed=1.0).choices}
     if (asked := choices.get("site.cpus")) is not None:
         raise SiteError(
-            f"--parallel {parallel}: {trial.key} asks for {asked.value:g} CPUs in all, and each of {parallel} trials at "
-            f"once has {cores} core{'s' * (cores > 1)} of its own here"
+            f"--parallel {parallel}: {trial.key} asks for {asked.value:g} CPUs in all, and each of {parallel} trials "
+            f"at once has {cores} core{'s' * (cores > 1)} of its own here"
         )
 
 
@@ -115,8 +115,8 @@ def check_parallel(folder: SweepFolder, parallel: int | None) -> None:
     """A sweep goes on with as many trials at once as it was begun with: each run had that part of the machine."""
     if parallel is not None and parallel != folder.parallel:
         raise SpecError(
-            f"--parallel {parallel}: {folder.name} was begun with {folder.parallel}, and each of its runs had that part "
-            "of the cores. Go on without --parallel, or begin a new sweep"
+            f"--parallel {parallel}: {folder.name} was begun with {folder.parallel}, and each of its runs had that "
+            "part of the cores. Go on without --parallel, or begin a new sweep"
         )
 
 

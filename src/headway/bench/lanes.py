@@ -4,8 +4,8 @@ conductor ──order──> lane 0 (cores 0-3): making.make ──started, line
           ──order──> lane 1 (cores 4-7): making.make ──started, line, ended──>
 
 A lane is a process that may use some cores of this machine, which no other lane has; whatever it starts inherits that.
-So for the run the lane is the machine: threads, CPU limits and who loads it are reckoned from its cores alone. What lanes
-still share (memory, caches, the disk) is why trials run one after the other unless somebody asks for this.
+So for the run the lane is the machine: threads, CPU limits and who loads it are reckoned from its cores alone. What
+lanes still share (memory, caches, the disk) is why trials run one after the other unless somebody asks for this.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Alone:
 
 # --- cores ----------------------------------------------------------------------------------------------------------
 def divide(cores: Mapping[int, frozenset[int]], num: int) -> list[list[int]]:
-    """So many lanes, each with as many whole cores. `cores`: each usable CPU -> the CPUs that are the same core (threads
-    of it). SiteError where there are too few."""
+    """So many lanes, each with as many whole cores. `cores`: each usable CPU -> the CPUs that are the same core
+    (threads of it). SiteError where there are too few."""
     whole = sorted({tuple(sorted(together & cores.keys())) for together in cores.values()})
     each = len(whole) // num
     if each == 0:

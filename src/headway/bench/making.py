@@ -31,8 +31,8 @@ class Order:
 
 
 Tell = Callable[[dict[str, Any]], None]
-"""Takes messages: `started` with the `run`, `line` with a `text` for the user, and at last `ended` with the fields of the
-sweep's event of that name (docs/sweeps.md). State `interrupted`: somebody wants an end of everything."""
+"""Takes messages: `started` with the `run`, `line` with a `text` for the user, and at last `ended` with the fields of
+the sweep's event of that name (docs/sweeps.md). State `interrupted`: somebody wants an end of everything."""
 
 
 def make(order: Order, machine: judge.Machine, tell: Tell) -> None:
