@@ -1,4 +1,4 @@
-"""Two trials at once, with real processes: each on its own core, stopped together, and gone when the sweep is killed."""
+"""Two trials at once, with real processes: each on its own core, stopped together, gone when the sweep is killed."""
 
 from __future__ import annotations
 
