@@ -41,7 +41,7 @@ def explanation(cell: Cell, rule: str, trouble: bool) -> str | None:
 
 def hit(cell: Cell, seen: Result) -> bool:
     """Whether the condition was found, as what it is."""
-    mine = [one for one in seen.found if one["rule"] == cell.condition]
+    mine = [one for one in seen.found if one["rule"] == cell.condition and (cell.says or "") in one["text"]]
     return any(cell.trouble in (None, one["trouble"]) for one in mine)
 
 

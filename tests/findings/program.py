@@ -1,5 +1,6 @@
-"""A user's program for the matrix: `steady SECONDS`, `slow SECONDS`, `leak SECONDS MB_PER_SECOND [MB]`,
-`hold SECONDS MB`. It makes steps of 50 ms and says so."""
+"""A user's program for the matrix: `steady SECONDS`, `slow SECONDS`, `drift SECONDS CHANGE`,
+`leak SECONDS MB_PER_SECOND [MB]`, `hold SECONDS MB`. It makes steps of 50 ms and says so; what drifts takes 1 + CHANGE
+times as long for a step in the end."""
 
 from __future__ import annotations
 
@@ -19,6 +20,8 @@ def main() -> None:
     began, step = time.monotonic(), 0
     while (passed := time.monotonic() - began) < seconds:
         pause = STEP * (2 if kind == "slow" and passed > 0.55 * seconds else 1)
+        if kind == "drift":
+            pause *= 1 + numbers[0] * passed / seconds
         if kind == "leak":
             kept.append(bytearray(b"x" * int(numbers[0] * megabyte * pause)))
         time.sleep(pause)
