@@ -14,7 +14,8 @@ import numpy as np
 
 from headway.metrics.estimate import Estimate, estimate
 from headway.metrics.scaling import Point, Trend, trend
-from headway.report.groups import Collection, Digests, Group, baseline_of, has_each_size_once, lines_of
+from headway.report.baseline import baseline_of
+from headway.report.groups import Collection, Digests, Group, has_each_size_once, lines_of
 from headway.report.tables import speedups
 
 Chart = dict[str, Any]

@@ -12,7 +12,8 @@ import numpy as np
 
 from headway.metrics.estimate import Estimate
 from headway.metrics.scaling import Point, Speedup, kind_of, speedup
-from headway.report.groups import Collection, Digests, Group, baseline_of
+from headway.report.baseline import baseline_of, why_none
+from headway.report.groups import Collection, Digests, Group
 from headway.report.words import commit_in_words
 
 Table = dict[str, Any]
@@ -58,6 +59,8 @@ def speedups(collection: Collection, digests: Digests) -> dict[str, Speedup]:
 def results(collection: Collection, digests: Digests) -> Table:
     """Speed, time and accuracy of every configuration (as E1, E2, E3 and E5 print them)."""
     faster = speedups(collection, digests)
+    missing = _without_baseline(collection)
+    is_same = len(set(missing.values())) == 1 and len(missing) == sum(bool(group.runs) for group in collection.groups)
     rows = []
     for group in collection.groups:
         cells: dict[str, Any] = {"configuration": group.label, "tasks": group.tasks, "repeats": len(group.runs)}
@@ -70,10 +73,12 @@ def results(collection: Collection, digests: Digests) -> Table:
         if group.key in faster:
             one = faster[group.key]
             cells |= {"speedup": as_cell(one.value), "efficiency": as_cell(one.efficiency)}
-        rows.append(row(cells, [*group.runs, *group.others], _note(group)))
+        why = f"no speed-up: {missing[group.key]}" if group.key in missing and not is_same else ""
+        rows.append(row(cells, [*group.runs, *group.others], "; ".join(filter(None, (_note(group), why)))))
     baselines = sorted({one.baseline for one in faster.values()})
     kinds = " and ".join(KINDS[kind] for kind in sorted({one.kind for one in faster.values()}))
     against = f"Speed-up and efficiency ({kinds}) are against: {'; '.join(baselines)}. " if baselines else ""
+    against += f"No speed-up: {next(iter(missing.values()))}. " if is_same else ""
     doing = {"median": "medians", "mean": "means", "mlperf": "means without the best and the worst"}[collection.how]
     columns_mean = "Tasks: those that train. Time: from the first step to the last. Accuracy and loss: on the test set."
     repeated = f"Of several repeats: {doing}, with the interval in which the true value lies with 95 %."
@@ -94,6 +99,13 @@ def results(collection: Collection, digests: Digests) -> Table:
         ("loss", "loss", ""),
     ]
     return table(f"results-{collection.slug}", collection.title, columns, rows, note)
+
+
+def _without_baseline(collection: Collection) -> dict[str, str]:
+    """Groups (by their key) that have no speed-up, and why. What stands alone has nothing to be faster than."""
+    known = [group for group in collection.groups if group.runs]
+    found = {group.key: why_none(group, known) for group in known} if len(known) > 1 else {}
+    return {key: why for key, why in found.items() if why is not None}
 
 
 def _step_seconds(group: Group, digests: Digests) -> float | None:
