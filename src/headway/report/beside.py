@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,12 @@ Rates = dict[str, dict[int, tuple[list[float], list[str]]]]
 """Line -> tasks -> the rates of its runs, and these."""
 
 
-def published(collection: Collection, digests: Digests) -> list[Table]:
-    """The tables that a sweep names, as they were printed, with what contradicts itself in them; what they conclude,
-    and whether that is so here."""
+def published(collections: Sequence[Collection], digests: Digests) -> list[Table]:
+    """The tables that sweeps name, each once, as they were printed, with what contradicts itself in them; what they
+    conclude, and whether that is so here. Several sweeps may be about one table: each has the trials for some of its
+    conclusions."""
     found = []
-    trials = measured(collection, digests)
-    for name in collection.published:
+    for name in dict.fromkeys(name for one in collections for name in one.published):
         try:
             one = published_table(name)
         except NotFound as error:
@@ -34,7 +35,7 @@ def published(collection: Collection, digests: Digests) -> list[Table]:
         if one.rows:
             found.append(_as_table(one))
         if one.conclusions:
-            found.append(_conclusions(one, collection, trials))
+            found.append(_conclusions(one, collections, digests))
     return found
 
 
@@ -46,11 +47,16 @@ def measured(collection: Collection, digests: Digests) -> list[Measured]:
     ]
 
 
-def _conclusions(one: Published, collection: Collection, trials: list[Measured]) -> Table:
+def _conclusions(one: Published, collections: Sequence[Collection], digests: Digests) -> Table:
+    """A row for each, or, where a sweep was run several times, for each of these."""
     rows = []
     for each in one.conclusions:
-        judged = judge(each, trials if each.sweep == collection.asked_name else None)
-        rows.append(row({"conclusion": each.text, "verdict": judged.verdict, "why": judged.words}, []))
+        known = [sweep for sweep in collections if each.sweep is not None and sweep.asked_name == each.sweep]
+        sweeps: list[Collection | None] = [*known] or [None]
+        for sweep in sweeps:
+            judged = judge(each, measured(sweep, digests) if sweep else None)
+            cells = {"conclusion": each.text, "verdict": judged.verdict, "why": judged.words}
+            rows.append(row(cells, [], f"sweep {sweep.sweep}" if sweep and len(sweeps) > 1 else ""))
     columns = [
         {"key": "conclusion", "title": f"{one.evaluation} concludes", "unit": "text"},
         {"key": "verdict", "title": "here", "unit": "text"},

@@ -62,6 +62,7 @@ def page(
             "title": title or _title(collections, digests),
             **of_page(digests, sweeps),
             "collections": [_collection(one, digests) for one in collections],
+            "published": published(collections, digests),
             "every_run": every_run(digests),
             "environments": _environments(digests),
             "ids": numbers,
@@ -113,7 +114,6 @@ def _collection(one: Collection, digests: Digests) -> dict[str, Any]:
         "notes": list(one.notes),
         "tables": [table for table in tables if table is not None],
         "charts": charts(one, digests),
-        "published": published(one, digests),
         "shapes": shapes(one, digests),
         "groups": [{"label": group.label, "runs": list(group.runs)} for group in one.groups],
     }
