@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from headway.report.baseline import baseline_of
-from headway.report.beside import _rates
 from headway.report.charts import charts
 from headway.report.groups import Collection, Group, lines_of, of_runs
 from headway.report.settings import settings_of
@@ -219,12 +218,6 @@ def test_where_servers_are_varied_each_number_of_them_is_a_line() -> None:
     lines = {one["name"]: one["y"] for one in chart["series"] if one["style"] == "measured"}
     assert lines["measured, 1 server"] == [100.0, 150.0, 170.0]
     assert lines["measured, 2 servers"] == [90.0, 190.0, 270.0]
-
-
-def test_beside_what_was_published_stands_the_best_of_each_size() -> None:
-    collection, digests = scaling(True)
-    (line,) = _rates(collection, digests).values()
-    assert {tasks: rates for tasks, (rates, _) in line.items()} == {1: [100.0], 2: [190.0], 3: [270.0]}
 
 
 def test_the_baseline_of_a_line_has_as_many_servers_where_there_is_one() -> None:

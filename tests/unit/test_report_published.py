@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from headway.report.beside import published
+from headway.metrics.published import table
+from headway.report.beside import published, shapes
 from headway.report.files import tables
 from headway.report.groups import Collection, Group
 
@@ -99,3 +100,107 @@ def test_a_table_that_nobody_knows_is_said_once_and_hides_no_other() -> None:
     found = page.tables()
     assert list(found) == ["published-e9-nothing", "published-e1-servers", "conclusions-e1-servers"]
     assert "no published table" in found["published-e9-nothing"]["note"]
+
+
+# --- shapes --------------------------------------------------------------------------------------------------------
+def shape_rows(page: Page, name: str) -> dict[str, dict[str, Any]]:
+    found = page.tables()[f"shape-{name}"]["rows"]
+    assert len({row["cells"]["curve"] for row in found}) == len(found)
+    return {row["cells"]["curve"]: row for row in found}
+
+
+def alexnet(*sizes: int) -> Page:
+    """E3's AlexNet here: of each batch a curve of its own, the smallest one straight."""
+    page = Page()
+    groups = [
+        page.group(settings | {"workload.batch_size": size}, tasks, examples_per_s=tasks * size - (tasks - 1) * place)
+        for place, size in enumerate(sizes)
+        for tasks, settings in ((1, {"strategy": "single"}), (2, {"cluster.worker": 2}), (3, {"cluster.worker": 3}))
+    ]
+    page.add("e3-alexnet", "e3-alexnet", *groups)
+    return page
+
+
+def test_curves_are_paired_with_those_that_are_like_them_and_no_pair_is_left_out() -> None:
+    rows = shape_rows(alexnet(32, 128), "e3-alexnet")
+    assert {name: row["cells"].get("batch") for name, row in rows.items()} == {
+        "E3, batch 64": 32,
+        "E3, batch 128": None,
+        "E3, batch 256": 128,
+    }
+    assert "2: 2.00 measured, 2.05 published" in rows["E3, batch 64"]["cells"]["words"]
+    assert rows["E3, batch 128"]["cells"]["words"] == "nothing here stands beside it"
+    assert len(rows["E3, batch 64"]["runs"]) == 9
+    assert not set(rows["E3, batch 64"]["runs"]) & set(rows["E3, batch 256"]["runs"])
+
+
+def test_where_the_same_batches_were_measured_each_stands_beside_its_own() -> None:
+    rows = shape_rows(alexnet(64, 128, 256), "e3-alexnet")
+    assert [row["cells"]["batch"] for row in rows.values()] == [64, 128, 256]
+
+
+def test_a_batch_that_the_sweep_does_not_vary_is_known_from_its_runs() -> None:
+    page = Page()
+    groups = [page.group({"cluster.worker": tasks}, tasks, examples_per_s=tasks) for tasks in (1, 2, 3)]
+    for digest in page.digests.values():
+        digest["figures"]["batch_size"] = 128
+    page.add("mine", "e3-alexnet", *groups)
+    rows = shape_rows(page, "e3-alexnet")
+    assert [row["cells"].get("batch") for row in rows.values()] == [None, 128, None]
+
+
+def test_real_data_is_never_paired_with_made_up_data() -> None:
+    page = Page()
+    kinds = (("synthetic", 1.0), ("real", 0.5))
+    groups = [
+        page.group({"cluster.worker": tasks}, tasks, data, examples_per_s=tasks**power)
+        for data, power in kinds
+        for tasks in (1, 8)
+    ]
+    page.add("e2-scaling", ("e2-daint", "e2-p2"), *groups)
+    for name in ("e2-daint", "e2-p2"):
+        rows = shape_rows(page, name)
+        assert "8: 8.00 measured" in rows["E2, synthetic data"]["cells"]["words"]
+        assert "8: 2.83 measured" in rows["E2, real data"]["cells"]["words"]
+
+
+def test_of_several_configurations_of_one_size_the_best_stands_beside_what_was_published() -> None:
+    page = Page()
+    groups = [
+        page.group({"cluster.worker": workers, "cluster.ps": servers}, workers, examples_per_s=rate)
+        for (workers, servers), rate in {(1, 1): 100.0, (1, 2): 90.0, (2, 1): 150.0, (2, 2): 190.0}.items()
+    ]
+    sweep = page.add("mine", "e1-scaling", *groups)
+    assert "2: 1.90 measured" in shape_rows(page, "e1-scaling")["E1, workers of 1 vCPU"]["cells"]["words"]
+    (chart,) = shapes(sweep, page.digests)
+    theirs, ours = chart["series"]
+    assert (theirs["name"], theirs["y"][0]) == ("E1, workers of 1 vCPU", 1.0)
+    assert (ours["x"], ours["y"], ours["runs"][1]) == ([1, 2], [1.0, pytest.approx(1.9)], list(groups[3].runs))
+
+
+def test_modes_are_paired_by_their_strategy_and_both_curves_are_relative_to_a_common_size(softmax: Page) -> None:
+    rows = shape_rows(softmax, "e3-softmax")
+    assert "agrees at 3 (3: 1.27 measured, 1.27 published)" in rows["E3, asynchronous"]["cells"]["words"]
+    assert "one rises where the other falls" in rows["E3, synchronous"]["cells"]["words"]
+    single = softmax.group({"strategy": "single"}, 1, steps_per_s=1000.0)
+    sweep = softmax.add("again", "e3-softmax", single, *softmax.sweeps[0].groups)
+    (chart,) = shapes(sweep, softmax.digests)
+    assert [(one["x"][0], one["y"][0]) for one in chart["series"]] == [(2, 1.0)] * 4
+    assert shapes(softmax.sweeps[1], softmax.digests) == []  # batches make no curve over tasks
+
+
+def test_why_a_shape_may_be_another_is_said_beside_it(softmax: Page) -> None:
+    why = table("e3-softmax").why
+    assert why
+    assert why in softmax.tables()["shape-e3-softmax"]["note"]
+    assert all(
+        table(name).why for name in ("e1-scaling", "e1-servers", "e2-daint", "e2-p2", "e3-alexnet", "e5-cluster")
+    )
+
+
+def test_every_contradiction_of_a_row_is_told() -> None:
+    page = Page()
+    page.add("e5-cluster", "e5-cluster")
+    note = page.tables()["published-e5-cluster"]["rows"][0]["note"]
+    assert "42,394, but steps is 60,000; " in note
+    assert "983, but examples/s are 1,259" in note
