@@ -91,6 +91,12 @@ class Group:
         strategy = self.settings.get("strategy")
         return strategy == "single" or (isinstance(strategy, dict) and strategy.get("kind") == "single")
 
+    def is_only_measured(self, digests: Digests) -> bool:
+        """Whether its runs end when enough was measured (`measure.steps`): how long they took then says how long they
+        warmed up, which is as long as it takes, and nothing of how long a training is."""
+        settings = (digests[path].get("settings") or {} for path in self.runs)
+        return any(one.get("measure.steps") is not None for one in settings)
+
     def figures(self, digests: Digests) -> list[dict[str, Any]]:
         return [digests[path]["figures"] for path in self.runs if digests[path].get("figures")]
 

@@ -15,11 +15,12 @@ from headway.record.run import Run
 from headway.report import groups as grouping
 from headway.report.beside import one_at_a_time, published, shapes
 from headway.report.charts import charts
+from headway.report.costs import costs
 from headway.report.digest import damaged, digest, finite
 from headway.report.found import of_page
 from headway.report.groups import Collection, Digests
 from headway.report.run_entries import run_entry
-from headway.report.tables import costs, details, every_run, io_overhead, resources, results
+from headway.report.tables import details, every_run, io_overhead, resources, results
 from headway.report.timeline import num_buckets
 
 if TYPE_CHECKING:

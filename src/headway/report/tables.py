@@ -19,6 +19,10 @@ from headway.report.words import commit_in_words
 Table = dict[str, Any]
 
 
+NO_TIMES = (
+    "Runs with measure.steps end when enough was measured. How long that took says only how long they warmed up, so "
+    "their times and whole costs are left out; rates are what they were made for."
+)
 KINDS = {"strong": "strong scaling: all tasks share one batch", "weak": "weak scaling: every task has its own batch"}
 
 
@@ -66,8 +70,10 @@ def results(collection: Collection, digests: Digests) -> Table:
         cells: dict[str, Any] = {"configuration": group.label, "tasks": group.tasks, "repeats": len(group.runs)}
         if len({one.data for one in collection.groups}) > 1:
             cells["data"] = group.data
-        for figure in ("steps_per_s", "examples_per_s", "training_seconds", "accuracy", "loss"):
+        for figure in ("steps_per_s", "examples_per_s", "accuracy", "loss"):
             cells[figure] = as_cell(group.estimate(digests, figure, collection.how))
+        if not group.is_only_measured(digests):
+            cells["training_seconds"] = as_cell(group.estimate(digests, "training_seconds", collection.how))
         cells["servers"] = next((one["num_ps"] for one in group.figures(digests)), None)
         cells["step_seconds"] = _step_seconds(group, digests)
         if group.key in faster:
@@ -80,9 +86,11 @@ def results(collection: Collection, digests: Digests) -> Table:
     against = f"Speed-up and efficiency ({kinds}) are against: {'; '.join(baselines)}. " if baselines else ""
     against += f"No speed-up: {next(iter(missing.values()))}. " if is_same else ""
     doing = {"median": "medians", "mean": "means", "mlperf": "means without the best and the worst"}[collection.how]
-    columns_mean = "Tasks: those that train. Time: from the first step to the last. Accuracy and loss: on the test set."
+    has_times = any(one["cells"].get("training_seconds") for one in rows)
+    times = " Time: from the first step to the last." if has_times else ""
+    columns_mean = f"Tasks: those that train.{times} Accuracy and loss: on the test set."
     repeated = f"Of several repeats: {doing}, with the interval in which the true value lies with 95 %."
-    note = f"{against}{columns_mean} Rates begin after the warm-up. {repeated}"
+    note = f"{against}{columns_mean} Rates begin after the warm-up. {repeated}{no_times(collection, digests)}"
     columns = [
         ("configuration", "configuration", "text"),
         ("data", "data", "text"),
@@ -99,6 +107,11 @@ def results(collection: Collection, digests: Digests) -> Table:
         ("loss", "loss", ""),
     ]
     return table(f"results-{collection.slug}", collection.title, columns, rows, note)
+
+
+def no_times(collection: Collection, digests: Digests) -> str:
+    """Said where one would look for them."""
+    return f" {NO_TIMES}" if any(group.is_only_measured(digests) for group in collection.groups) else ""
 
 
 def _without_baseline(collection: Collection) -> dict[str, str]:
@@ -185,18 +198,19 @@ def details(collection: Collection, digests: Digests) -> Table | None:
         times = [one.get("step_seconds") or {} for one in figures]
         cells: dict[str, Any] = {
             "configuration": group.label,
-            "p95": _median(one.get("p95") for one in times),
-            "variability": _median(one.get("variability") for one in times),
-            "communication": _median(one.get("communication_share") for one in figures),
-            "straggling": _median((one.get("straggling") or {}).get("ratio") for one in figures),
-            "staleness": _median((one.get("staleness") or {}).get("mean") for one in figures),
-            "effective_batch": _median(one.get("effective_batch") for one in figures),
-            "bytes_per_step": _median(one.get("bytes_per_step") for one in figures),
-            "time_to_train": _median(one.get("time_to_train") for one in figures),
+            "p95": median(one.get("p95") for one in times),
+            "variability": median(one.get("variability") for one in times),
+            "communication": median(one.get("communication_share") for one in figures),
+            "straggling": median((one.get("straggling") or {}).get("ratio") for one in figures),
+            "staleness": median((one.get("staleness") or {}).get("mean") for one in figures),
+            "effective_batch": median(one.get("effective_batch") for one in figures),
+            "bytes_per_step": median(one.get("bytes_per_step") for one in figures),
         }
+        if not group.is_only_measured(digests):
+            cells["time_to_train"] = median(one.get("time_to_train") for one in figures)
         if common is not None:
             to_it = [(one.get("time_to_accuracy") or {}).get(common, {}).get("seconds") for one in figures]
-            cells["to_accuracy"] = _median(to_it)
+            cells["to_accuracy"] = median(to_it)
         rows.append(row(cells, group.runs))
     if not rows:
         return None
@@ -213,40 +227,13 @@ def details(collection: Collection, digests: Digests) -> Table | None:
         ("to_accuracy", f"training to accuracy {common}", "s"),
     ]
     note = "Medians over runs. Each is defined in docs/metrics.md. Slowest task: against the median one."
+    note += no_times(collection, digests)
     return table(f"details-{collection.slug}", f"{collection.title}: what steps are made of", columns, rows, note)
 
 
-def _median(values: Iterable[float | None]) -> float | None:
+def median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return float(np.median(known)) if known else None
-
-
-def costs(collection: Collection, digests: Digests) -> Table | None:
-    """Dollars of all nodes from the command to their release (E5 counted the training alone)."""
-    rows = []
-    for group in collection.groups:
-        known = [one for path in group.runs if (one := digests[path].get("cost"))]
-        if not known:
-            continue
-        cells: dict[str, Any] = {"configuration": group.label}
-        cells |= {
-            name: _median(one[name] for one in known)
-            for name in ("total", "training_only", "per_1000_steps", "price_per_h")
-        }
-        cells |= {phase: _median(one["dollars"][phase] for one in known) for phase in ("provisioning", "data", "idle")}
-        rows.append(row(cells, group.runs))
-    columns = [
-        ("configuration", "configuration", "text"),
-        ("price_per_h", "all nodes, an hour", "dollars"),
-        ("total", "all of it", "dollars"),
-        ("training_only", "training only", "dollars"),
-        ("provisioning", "provisioning", "dollars"),
-        ("data", "data", "dollars"),
-        ("idle", "idle", "dollars"),
-        ("per_1000_steps", "1,000 steps", "dollars"),
-    ]
-    note = "All nodes, from the command to their release; medians over runs. Training only is what E5 counted."
-    return table(f"cost-{collection.slug}", f"{collection.title}: cost", columns, rows, note) if rows else None
 
 
 def role_of(tasks: Sequence[str]) -> str:
