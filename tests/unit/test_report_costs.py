@@ -9,10 +9,13 @@ import pytest
 from headway.report.charts import charts
 from headway.report.costs import costs
 from headway.report.groups import Collection, Group
-from headway.report.tables import details, results
+from headway.report.tables import details, resources, results
+from headway.report.words import cell
 
 
-def digest_of(rate: float, settings: dict[str, Any], **figures: Any) -> dict[str, Any]:
+def digest_of(
+    rate: float, settings: dict[str, Any], to_accuracy: dict[str, float] | None = None, **figures: Any
+) -> dict[str, Any]:
     """Of a run whose nodes cost 3.60 dollars an hour."""
     known = {"steps_per_s": rate, "examples_per_s": 100 * rate, "training_seconds": 1000 / rate, "num_ps": 1}
     known |= {"time_to_train": 30 + 1000 / rate, "tasks": []}
@@ -21,7 +24,7 @@ def digest_of(rate: float, settings: dict[str, Any], **figures: Any) -> dict[str
     return {
         "figures": known | figures,
         "settings": settings,
-        "cost": {**cost, "dollars": dollars, "to_accuracy": {}},
+        "cost": {**cost, "dollars": dollars, "to_accuracy": to_accuracy or {}},
     }
 
 
@@ -81,3 +84,31 @@ def test_where_only_some_were_trained_to_their_end_each_has_what_it_can_have() -
     assert "training_seconds" not in rows["short"]
     assert rows["whole"]["training_seconds"]["value"] == 125.0
     assert "their times and whole costs are left out" in results(*made)["note"]
+
+
+def test_the_cost_until_the_highest_accuracy_that_all_reached_is_shown() -> None:
+    made = collection_of(
+        one=digest_of(5.0, {}, {"0.8": 0.1, "0.9": 0.4, "0.95": 0.9}), two=digest_of(8.0, {}, {"0.8": 0.05, "0.9": 0.2})
+    )
+    table = costs(*made)
+    assert table is not None
+    assert [row["cells"]["to_accuracy"] for row in table["rows"]] == [0.4, 0.2]
+    assert "until accuracy 0.9" in {column["title"] for column in table["columns"]}
+    made = collection_of(one=digest_of(5.0, {}, {"0.9": 0.4}), short=digest_of(8.0, MEASURED))
+    assert "to_accuracy" in columns(costs(*made))  # of those that could reach it
+    never = costs(*collection_of(one=digest_of(5.0, {}, {"0.9": 0.4}), two=digest_of(8.0, {})))
+    assert "to_accuracy" not in columns(never)
+
+
+def test_how_much_a_nodes_use_varies_is_shown_beside_its_mean_and_peak() -> None:
+    nodes = [{"node": name, "tasks": [f"worker/{name}"]} for name in "ab"]
+    use = {
+        name: {"sent": {"mean": 1e6, "p95": 2e6, "max": 3e6, "variability": varies}}
+        for name, varies in (("a", 0.2), ("b", 0.4))
+    }
+    table = resources(*collection_of(one=digest_of(5.0, {}, nodes=nodes, node_use=use)))
+    assert table is not None
+    sent = table["rows"][0]["cells"]["sent"]
+    assert sent["variability"] == pytest.approx(0.3)
+    assert cell(sent, "B/s").endswith("varies by 30%)")
+    assert "varies" not in cell({**sent, "variability": None}, "B/s")  # where the mean is 0

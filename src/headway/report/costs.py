@@ -8,7 +8,7 @@ from typing import Any
 
 from headway.metrics.estimate import Estimate, estimate
 from headway.report.groups import Collection, Digests, Group
-from headway.report.tables import Table, median, no_times, row, table
+from headway.report.tables import Table, highest_common, median, no_times, row, table
 
 WHOLE = ("total", "training_only", "per_1000_steps")
 PHASES = ("provisioning", "data", "idle")
@@ -16,6 +16,9 @@ PHASES = ("provisioning", "data", "idle")
 
 def costs(collection: Collection, digests: Digests) -> Table | None:
     """Dollars of all nodes from the command to their release (E5 counted the training alone)."""
+    whole = [group for group in collection.groups if not group.is_only_measured(digests)]
+    counted = [cost for group in whole for path in group.runs if (cost := digests[path].get("cost"))]
+    reached = highest_common(one.get("to_accuracy") or () for one in counted)
     rows = []
     for group in collection.groups:
         known = [digests[path] for path in group.runs if digests[path].get("cost")]
@@ -30,6 +33,8 @@ def costs(collection: Collection, digests: Digests) -> Table | None:
         else:
             cells |= {name: median(one["cost"][name] for one in known) for name in WHOLE}
             cells |= {phase: median(one["cost"]["dollars"][phase] for one in known) for phase in PHASES}
+            if reached is not None:
+                cells["to_accuracy"] = median(one["cost"]["to_accuracy"][reached] for one in known)
         rows.append(row(cells, group.runs))
     columns = [
         ("configuration", "configuration", "text"),
@@ -40,6 +45,7 @@ def costs(collection: Collection, digests: Digests) -> Table | None:
         ("data", "data", "dollars"),
         ("idle", "idle", "dollars"),
         ("per_1000_steps", "1,000 steps", "dollars"),
+        ("to_accuracy", f"until accuracy {reached}", "dollars"),
         ("at_rate", "1,000 steps at its rate", "dollars"),
     ]
     note = "All nodes, from the command to their release; medians over runs. Training only is what E5 counted."

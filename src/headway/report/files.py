@@ -58,7 +58,7 @@ def _row(table: dict[str, Any], row: dict[str, Any], names: dict[str, str], ids:
         value = row["cells"].get(column["key"])
         if isinstance(value, dict):
             cells[column["key"]] = value["value"]
-            ends = ("p95", "max") if "p95" in value else ("low", "high")
+            ends = ("p95", "max", "variability") if "p95" in value else ("low", "high")
             cells |= {f"{column['key']}_{end}": value[end] for end in ends}
         else:
             cells[column["key"]] = value

@@ -150,8 +150,8 @@ RESOURCES = {
 
 
 def resources(collection: Collection, digests: Digests) -> Table | None:
-    """What each role's nodes used while they trained (E3, E4): mean over nodes and runs, the median of the nodes' 95th
-    percentiles, and the most of any."""
+    """What each role's nodes used while they trained (E3, E4): mean over nodes and runs, the medians of the nodes' 95th
+    percentiles and variabilities, and the most of any."""
     rows = []
     for group in collection.groups:
         by_role: dict[str, list[dict[str, Any]]] = {}
@@ -168,11 +168,14 @@ def resources(collection: Collection, digests: Digests) -> Table | None:
         return None
     columns = [("configuration", "configuration", "text"), ("role", "nodes with", "text")]
     columns += [(name, words, unit) for name, (words, unit) in RESOURCES.items()]
-    note = "Per node, while every task trained, after the warm-up: the mean, below it the 95th percentile and the most."
+    note = (
+        "Per node, while every task trained, after the warm-up: the mean, below it the 95th percentile, the most, and "
+        "by how much samples vary (standard deviation / mean)."
+    )
     return table(f"resources-{collection.slug}", f"{collection.title}: what the nodes used", columns, rows, note)
 
 
-def _used(nodes: list[dict[str, Any]]) -> dict[str, float] | None:
+def _used(nodes: list[dict[str, Any]]) -> dict[str, float | None] | None:
     """None where nobody ever used it: that is no column."""
     if not nodes or not any(node["max"] for node in nodes):
         return None
@@ -183,13 +186,14 @@ def _used(nodes: list[dict[str, Any]]) -> dict[str, float] | None:
         "value": float(np.mean(found["mean"])),
         "p95": float(np.median(found["p95"])),
         "max": float(max(found["max"])),
+        "variability": median(node.get("variability") for node in nodes),
     }
 
 
 def details(collection: Collection, digests: Digests) -> Table | None:
     """What a step is made of, and how long it takes until something is learnt."""
-    reached = [set(one.get("time_to_accuracy") or ()) for group in collection.groups for one in group.figures(digests)]
-    common = max(set.intersection(*reached), key=float, default=None) if reached else None
+    figures_of_all = [one for group in collection.groups for one in group.figures(digests)]
+    common = highest_common(one.get("time_to_accuracy") or () for one in figures_of_all)
     rows = []
     for group in collection.groups:
         figures = group.figures(digests)
@@ -229,6 +233,12 @@ def details(collection: Collection, digests: Digests) -> Table | None:
     note = "Medians over runs. Each is defined in docs/metrics.md. Slowest task: against the median one."
     note += no_times(collection, digests)
     return table(f"details-{collection.slug}", f"{collection.title}: what steps are made of", columns, rows, note)
+
+
+def highest_common(reached: Iterable[Iterable[str]]) -> str | None:
+    """Of the accuracies that runs reached, the highest that all of them did."""
+    known = [set(one) for one in reached]
+    return max(set.intersection(*known), key=float, default=None) if known else None
 
 
 def median(values: Iterable[float | None]) -> float | None:
