@@ -69,6 +69,24 @@ def test_trials_that_differ_in_more_are_no_pair() -> None:
     assert effect_of(trials, "examples_per_s", {"a": 2}, {"a": 1}) is None
 
 
+def test_data_that_is_varied_by_its_setting_can_be_compared() -> None:
+    name = "workload.dataset.synthetic"
+    trials = [
+        Measured({name: is_made_up, "layout": layout}, 2, False, data, ({"examples_per_s": rate},) * 2)
+        for is_made_up, data, rate in ((True, "synthetic", 100.0), (False, "real", 90.0))
+        for layout in ("PW-W", "PS-W-W")
+    ]
+    by_data = effect_of(trials, "examples_per_s", {"data": "real"}, {"data": "synthetic"})
+    assert by_data is not None
+    assert by_data.value.value == pytest.approx(0.9)
+    assert len(by_data.pairs) == 2
+    (by_setting,) = [each for each in effects(trials, "examples_per_s") if name in each.when]
+    assert by_setting.value.value == pytest.approx(0.9)
+    assert FUNCTIONS["overhead"](trials, figure="examples_per_s", most=0.2).verdict == "re-found"
+    (by_layout,) = [each for each in effects(trials, "examples_per_s") if "layout" in each.when]
+    assert len(by_layout.pairs) == 2  # real beside real, made-up beside made-up
+
+
 SCALING = [trial({"strategy": "single"}, 1, examples_per_s=100)] + [
     trial({"cluster.worker": n}, n + 1, examples_per_s=rate) for n, rate in ((1, 180), (2, 250), (3, 310))
 ]

@@ -10,7 +10,7 @@ from headway.report.baseline import baseline_of
 from headway.report.charts import charts
 from headway.report.groups import Collection, Group, lines_of, of_runs
 from headway.report.settings import settings_of
-from headway.report.tables import results
+from headway.report.tables import io_overhead, results
 
 JOB: dict[str, Any] = {
     "name": "a",
@@ -227,3 +227,51 @@ def test_the_baseline_of_a_line_has_as_many_servers_where_there_is_one() -> None
         found = baseline_of(group, groups)
         assert found is not None
         assert found.settings["cluster.ps"] == group.settings["cluster.ps"]
+
+
+# --- the price of real data ----------------------------------------------------------------------------------------
+SYNTHETIC = "workload.dataset.synthetic"
+
+
+def overheads(*trials: tuple[dict[str, Any], str, float]) -> dict[str, float]:
+    """`trials`: settings, data and rate. Label of the one with real data -> overhead."""
+    groups = tuple(
+        Group(f"{number}", settings, 2, (f"/{number}",), data=data, key=f"{number}")
+        for number, (settings, data, _) in enumerate(trials)
+    )
+    digests = {f"/{number}": {"figures": {"examples_per_s": rate}} for number, (_, _, rate) in enumerate(trials)}
+    table = io_overhead(Collection("Sweep made", groups, sweep="made"), digests)
+    rows = table["rows"] if table else []
+    assert len({row["cells"]["configuration"] for row in rows}) == len(rows)
+    return {row["cells"]["configuration"]: round(row["cells"]["overhead"], 9) for row in rows}
+
+
+def test_data_that_is_varied_by_its_setting_has_an_overhead() -> None:
+    assert overheads(({SYNTHETIC: True}, "synthetic", 100.0), ({SYNTHETIC: False}, "real", 90.0)) == {"1": 0.1}
+    whole = "workload.dataset"
+    made_up = ({whole: {"name": "mnist", "synthetic": True}}, "synthetic", 100.0)
+    assert overheads(made_up, ({whole: "mnist"}, "real", 80.0)) == {"1": 0.2}
+
+
+def test_an_overhead_is_of_the_same_data_all_else_equal() -> None:
+    small, large = {"workload.dataset.size": 1}, {"workload.dataset.size": 3}
+    found = overheads(
+        ({SYNTHETIC: True, **small}, "synthetic", 100.0),
+        ({SYNTHETIC: False, **small}, "real", 90.0),
+        ({SYNTHETIC: True, **large}, "synthetic", 50.0),
+        ({SYNTHETIC: False, **large}, "real", 40.0),
+    )
+    assert found == {"1": 0.1, "3": 0.2}
+    other = ({"workload.dataset": {"name": "mnist", "synthetic": True}}, "synthetic", 100.0)
+    assert overheads(other, ({"workload.dataset": "cifar10"}, "real", 90.0)) == {}
+
+
+def test_runs_with_real_and_made_up_data_have_an_overhead_where_they_are_alike() -> None:
+    made_up = job_with(workload__dataset__synthetic=True)
+    for cpus, rows in ((0.4, 1), (0.8, 0)):
+        digests = {
+            "/real": digest_of(JOB, examples_per_s=90.0),
+            "/made-up": digest_of({**made_up, "site": job_with(site__nodes__worker__cpus=cpus)["site"]}),
+        }
+        table = io_overhead(of_runs(digests, list(digests)), digests)
+        assert (len(table["rows"]) if table else 0) == rows

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headway.bench.facts import is_below
-from headway.report.groups import SIZE, Group, named
+from headway.report.groups import SIZE, SYNTHETIC, Group, named
 
 NOT_OF_SPEED = ("strategy", "cluster.", "workload.stop.", "workload.evaluate.", "checkpoint.", "export", "restart.")
 """Settings, besides its size, in which a baseline may be another."""
@@ -50,6 +50,8 @@ def unlike(one: Group, group: Group) -> Differences:
     is_machine = one.is_baseline or one.is_single
     found: Differences = {} if one.data == group.data else {"data": (one.data, group.data)}
     for name in dict.fromkeys([*one.settings, *group.settings]):
+        if name == SYNTHETIC:  # `data` says that
+            continue
         is_in_both = name in one.settings and name in group.settings
         is_free = bool(SIZE.fullmatch(name)) or (is_machine and (name.startswith(NOT_OF_SPEED) or not is_in_both))
         if not is_free and one.settings.get(name) != group.settings.get(name):

@@ -13,7 +13,7 @@ import numpy as np
 from headway.metrics.estimate import Estimate
 from headway.metrics.scaling import Point, Speedup, kind_of, speedup
 from headway.report.baseline import baseline_of, why_none
-from headway.report.groups import Collection, Digests, Group
+from headway.report.groups import SYNTHETIC, Collection, Digests, Group
 from headway.report.words import commit_in_words
 
 Table = dict[str, Any]
@@ -256,7 +256,7 @@ def io_overhead(collection: Collection, digests: Digests) -> Table | None:
     rows = []
     for real in (group for group in collection.groups if group.data == "real"):
         for made in (group for group in collection.groups if group.data == "synthetic"):
-            if _without_data(real) != _without_data(made) or real.tasks != made.tasks:
+            if not _differ_in_data_alone(real, made):
                 continue
             with_input = real.estimate(digests, "examples_per_s", collection.how)
             without = made.estimate(digests, "examples_per_s", collection.how)
@@ -283,10 +283,33 @@ def io_overhead(collection: Collection, digests: Digests) -> Table | None:
     )
 
 
-def _without_data(group: Group) -> dict[str, Any]:
-    return {
-        name: value for name, value in group.settings.items() if name not in ("data", "dataset", "workload.dataset")
-    }
+def _differ_in_data_alone(real: Group, made: Group) -> bool:
+    """Whether the one has the other's data made up, or the made-up data set in its place; all else equal."""
+    names = [_dataset(group) for group in (real, made)]
+    is_in_its_place = names[0] != names[1] and names[1] == "synthetic"
+    if names[0] != names[1] and not is_in_its_place:
+        return False
+    chosen = real.chosen & made.chosen
+
+    def besides(group: Group) -> dict[str, Any]:
+        both = {**{name: value for name, value in group.facts.items() if name not in chosen}, **group.settings}
+        if isinstance(given := both.get("workload.dataset"), dict):
+            both |= {f"workload.dataset.{key}": value for key, value in given.items()}
+        return {
+            name: value
+            for name, value in both.items()
+            if name not in ("data", "dataset", "workload.dataset", "workload.dataset.name", SYNTHETIC)
+            and not (is_in_its_place and name.startswith("workload.dataset."))  # it has settings of its own
+        }
+
+    return real.tasks == made.tasks and besides(real) == besides(made)
+
+
+def _dataset(group: Group) -> Any:
+    """Its name, where that is a setting or known from the run."""
+    known = [group.settings.get(name) for name in ("dataset", "workload.dataset", "workload.dataset.name")]
+    found = next((one for one in known if one is not None), group.facts.get("workload.dataset.name"))
+    return found.get("name") if isinstance(found, dict) else found
 
 
 def every_run(digests: Digests) -> Table:
