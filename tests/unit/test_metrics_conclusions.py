@@ -123,6 +123,18 @@ def test_verdicts(function: str, arguments: dict[str, Any], trials: list[Measure
     found = FUNCTIONS[function](trials, figure="examples_per_s", **arguments)
     assert found.verdict == verdict
     assert found.words
+    assert bool(found.trials) == (verdict != "not measured yet")
+    assert all(any(one is each for each in trials) for one in found.trials)
+    assert len({id(one) for one in found.trials}) == len(found.trials)
+
+
+def test_a_verdict_rests_on_the_best_trial_of_each_size_and_its_baseline() -> None:
+    slower = trial({"cluster.worker": 3, "x": 1}, 4, examples_per_s=200)
+    for function in ("rises", "below_linear"):
+        over = {"over": "tasks"} if function == "rises" else {}
+        found = FUNCTIONS[function]([*SCALING, slower], figure="examples_per_s", **over)
+        assert [one.tasks for one in sorted(found.trials, key=lambda one: one.tasks)] == [1, 2, 3, 4]
+        assert not any(one is slower for one in found.trials)
 
 
 def test_speedup_words_name_the_baseline_and_count_tasks() -> None:

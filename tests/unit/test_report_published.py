@@ -83,6 +83,16 @@ def test_a_conclusion_is_judged_with_the_trials_of_its_own_sweep(softmax: Page) 
     assert "headway bench" not in sooner["why"]  # the sweep is there, a trial is missing
 
 
+def test_a_conclusion_names_the_runs_that_it_rests_on(softmax: Page) -> None:
+    rows = {row["cells"]["conclusion"]: row for row in softmax.tables()["conclusions-e3-softmax"]["rows"]}
+    modes, batches, _ = softmax.sweeps
+    slower = rows["Synchronous training needs far longer for the same number of global steps."]["runs"]
+    assert sorted(slower) == sorted(path for group in modes.groups for path in group.runs)
+    longer = rows["A larger batch lengthens the training."]["runs"]
+    assert sorted(longer) == sorted(path for group in batches.groups for path in group.runs)
+    assert not rows["Synchronous training uses more memory on the server's node."]["runs"]  # not measured
+
+
 def test_a_sweep_that_was_run_twice_is_judged_twice_and_each_row_says_which(softmax: Page) -> None:
     batches = [softmax.group({"workload.batch_size": size}, steps_per_s=float(size)) for size in (100, 800)]
     softmax.add("e3-batch", "e3-softmax", *batches)

@@ -48,6 +48,11 @@ def measured(collection: Collection, digests: Digests) -> list[Measured]:
     ]
 
 
+def _runs_of(trials: Sequence[Measured], collection: Collection) -> dict[int, list[str]]:
+    """`id` of a trial, as `measured` made it -> paths of its runs."""
+    return {id(trial): list(group.runs) for trial, group in zip(trials, collection.groups, strict=True)}
+
+
 def _conclusions(one: Published, collections: Sequence[Collection], digests: Digests) -> Table:
     """A row for each, or, where a sweep was run several times, for each of these."""
     rows = []
@@ -55,9 +60,12 @@ def _conclusions(one: Published, collections: Sequence[Collection], digests: Dig
         known = [sweep for sweep in collections if each.sweep is not None and sweep.asked_name == each.sweep]
         sweeps: list[Collection | None] = [*known] or [None]
         for sweep in sweeps:
-            judged = judge(each, measured(sweep, digests) if sweep else None)
+            trials = measured(sweep, digests) if sweep else []
+            runs = _runs_of(trials, sweep) if sweep else {}
+            judged = judge(each, trials)
             cells = {"conclusion": each.text, "verdict": judged.verdict, "why": judged.words}
-            rows.append(row(cells, [], f"sweep {sweep.sweep}" if sweep and len(sweeps) > 1 else ""))
+            paths = [path for trial in judged.trials for path in runs[id(trial)]]
+            rows.append(row(cells, paths, f"sweep {sweep.sweep}" if sweep and len(sweeps) > 1 else ""))
     columns = [
         {"key": "conclusion", "title": f"{one.evaluation} concludes", "unit": "text"},
         {"key": "verdict", "title": "here", "unit": "text"},
@@ -136,7 +144,7 @@ def _pairs(one: Published, collections: Sequence[Collection], digests: Digests) 
         if one.name not in sweep.published:
             continue
         trials = measured(sweep, digests)
-        runs = {id(trial): list(group.runs) for trial, group in zip(trials, sweep.groups, strict=True)}
+        runs = _runs_of(trials, sweep)
         for curve in curves(one, trials):
             found.append(_Pair(sweep, curve, [runs[id(trial)] for trial in curve.trials.values()]))
     return found
