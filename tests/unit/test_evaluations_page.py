@@ -55,10 +55,11 @@ def test_verdicts_shapes_and_failures_are_told() -> None:
 
 
 def test_beside_a_shape_stands_why_it_may_differ_and_what_stands_for_what() -> None:
+    sizes: list[dict[str, Any]] = [{"strategy": "single"}, {"cluster.worker": 2}, {"cluster.worker": 3}]
     trials = [
         trial(settings | {"workload.batch_size": batch}, tasks, tasks * batch)
         for batch in (32, 128)
-        for tasks, settings in ((1, {"strategy": "single"}), (2, {"cluster.worker": 2}), (3, {"cluster.worker": 3}))
+        for tasks, settings in enumerate(sizes, start=1)
     ]
     text = page([line("e3-alexnet", *trials)])
     assert "As shape: E3's nodes had 40 threads each" in text

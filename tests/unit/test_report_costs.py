@@ -17,8 +17,8 @@ def digest_of(
     rate: float, settings: dict[str, Any], to_accuracy: dict[str, float] | None = None, **figures: Any
 ) -> dict[str, Any]:
     """Of a run whose nodes cost 3.60 dollars an hour."""
-    known = {"steps_per_s": rate, "examples_per_s": 100 * rate, "training_seconds": 1000 / rate, "num_ps": 1}
-    known |= {"time_to_train": 30 + 1000 / rate, "tasks": []}
+    known: dict[str, Any] = {"steps_per_s": rate, "examples_per_s": 100 * rate, "training_seconds": 1000 / rate}
+    known |= {"time_to_train": 30 + 1000 / rate, "tasks": [], "num_ps": 1}
     dollars = {"provisioning": 0.01, "data": 0.0, "training": 1 / rate, "idle": 0.02}
     cost = {"total": 0.03 + 1 / rate, "training_only": 1 / rate, "per_1000_steps": 0.03 + 1 / rate, "price_per_h": 3.6}
     return {

@@ -13,6 +13,11 @@ from headway.report.groups import Collection, Group
 
 Digests = dict[str, Any]
 NOISE = (0.99, 1.0, 1.01)
+SIZES: tuple[tuple[int, dict[str, Any]], ...] = (
+    (1, {"strategy": "single"}),
+    (2, {"cluster.worker": 2}),
+    (3, {"cluster.worker": 3}),
+)
 
 
 class Page:
@@ -67,7 +72,7 @@ def softmax() -> Page:
 def test_a_table_that_several_sweeps_name_stands_there_once(softmax: Page) -> None:
     found = softmax.tables()
     assert [name for name in found if name.startswith("published")] == ["published-e3-softmax"]
-    page = {"ids": {}, "collections": [], "runs": [], "findings": [], "published": list(found.values())}
+    page: dict[str, Any] = {"ids": {}, "collections": [], "runs": [], "findings": [], "published": list(found.values())}
     names = [name for name, _ in tables(page)]  # of CSV and Parquet files, and of the notebook's tables
     assert len(set(names)) == len(names)
 
@@ -125,7 +130,7 @@ def alexnet(*sizes: int) -> Page:
     groups = [
         page.group(settings | {"workload.batch_size": size}, tasks, examples_per_s=tasks * size - (tasks - 1) * place)
         for place, size in enumerate(sizes)
-        for tasks, settings in ((1, {"strategy": "single"}), (2, {"cluster.worker": 2}), (3, {"cluster.worker": 3}))
+        for tasks, settings in SIZES
     ]
     page.add("e3-alexnet", "e3-alexnet", *groups)
     return page
@@ -197,6 +202,21 @@ def test_modes_are_paired_by_their_strategy_and_both_curves_are_relative_to_a_co
     (chart,) = shapes(sweep, softmax.digests)
     assert [(one["x"][0], one["y"][0]) for one in chart["series"]] == [(2, 1.0)] * 4
     assert shapes(softmax.sweeps[1], softmax.digests) == []  # batches make no curve over tasks
+
+
+def test_e5s_curve_is_that_of_the_small_server() -> None:
+    page = Page()
+    small, large = (
+        {"cpus": cpus, "memory": "2GiB", "rate": rate} for cpus, rate in ((0.15, "50Mbit"), (0.4, "200Mbit"))
+    )
+    trials = ((2, small, 10.0), (2, large, 99.0), (3, small, 13.0))
+    groups = [
+        page.group({"cluster.training": tasks, "site.nodes.ps": server}, tasks, steps_per_s=rate)
+        for tasks, server, rate in trials
+    ]
+    page.add("e5-cluster", "e5-cluster", page.group({"strategy": "single"}, 1, steps_per_s=5.0), *groups)
+    (row,) = shape_rows(page, "e5-cluster").values()
+    assert row["cells"]["words"] == "relative to 2; agrees at 3 (3: 1.30 measured, 1.31 published)"
 
 
 def test_why_a_shape_may_be_another_is_said_beside_it(softmax: Page) -> None:
