@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headway.metrics.conclusions import Judgement, judge
+from headway.metrics.curves import curves
 from headway.metrics.effect import in_words
 from headway.metrics.estimate import estimate
 from headway.metrics.factors import Measured, effects
-from headway.metrics.lookup import figure_of
-from headway.metrics.published import Published, Series, tables
-from headway.metrics.shape import compare
+from headway.metrics.published import Published, tables
 
 HEAD = """# The evaluations, measured here
 
@@ -31,19 +30,7 @@ TITLES = {
     "E5": "E5. Unattended training in the cloud",
 }
 FIGURES = {"e1-accuracy": "accuracy", "e3-accuracy": "training_seconds", "e5-credits": "rate_change"}
-# Why a shape may be another one here; said beside it, as it cannot be told from the figures.
-WHY = {
-    "e1-scaling": "E1's workers had a machine each. Here they share two cores and one kernel; the chief has a tenth "
-    "more CPU than a worker, as by E1's own figures 2 vCPUs do 7 % more than 1 (6,251 s against 6,677 s).",
-    "e2-daint": "E2's points begin at 8 GPUs with Inception V3; here are 1 to 3 small tasks, so few points are common.",
-    "e2-p2": "As with e2-daint.",
-    "e3-alexnet": "E3's nodes had 40 threads each and 10 Gbit/s; here each has half a core, and images of 64x64 leave "
-    "less to compute beside large dense layers. Their smallest batch stands beside ours, their largest beside our "
-    "largest.",
-    "e1-servers": "The same kind of server, but five tasks on two cores send far less than E1's could.",
-}
 VERDICTS = ("re-found", "not re-found", "not testable here", "not measured yet")
-BATCH = "workload.batch_size"
 Line = Mapping[str, Any]
 
 
@@ -100,10 +87,10 @@ def section(table: Published, left: dict[str, Line], measured: Mapping[str, list
         if name in left:
             parts.append(measured_table(left.pop(name), measured[name]))
     trials = measured.get(table.sweep or "", [])
-    shapes = [shape_line(table, series, trials) for series in table.series]
-    if any(shapes):
-        why = f" {WHY[table.name]}" if table.name in WHY else ""
-        parts.append("As shape:" + why + "\n\n" + "\n".join(line for line in shapes if line) + "\n")
+    shapes = [f"- {curve.label}: {curve.words}" for curve in curves(table, trials)]
+    if shapes:
+        why = f" {table.why}" if table.why else ""
+        parts.append("As shape:" + why + "\n\n" + "\n".join(shapes) + "\n")
     if table.evaluation == "E4" and trials:
         parts.append(factor_table(trials))
     if table.conclusions:
@@ -165,44 +152,6 @@ def number(value: float) -> str:
 def middle(trial: Measured, name: str) -> str:
     samples = trial.samples(name)
     return f"{estimate(samples).value:.3g}" if samples else "-"
-
-
-def shape_line(table: Published, series: Series, trials: Sequence[Measured]) -> str | None:
-    """The measured rates over the same x as the published curve."""
-    paths = {"gpus": "tasks", "servers": "cluster.ps"}
-    over = paths.get(series.x, series.x)
-    if series.only.get("vcpus", 1) != 1:
-        return None  # there are no such machines here
-    batch = stands_for(series.only.get("batch_size"), table, trials)
-    if batch is None and "batch_size" in series.only:
-        return None
-    ours: dict[float, list[float]] = {}
-    for trial in trials:
-        at = trial.facts.get(over)
-        if series.y in ("synthetic", "real") and trial.data != series.y:
-            continue
-        if batch is not None and trial.settings.get(BATCH) != batch:
-            continue
-        rates = [rate for each in trial.figures if (rate := figure_of(each, "examples_per_s")) is not None]
-        if isinstance(at, (int, float)) and rates and (at not in ours or max(rates) > max(ours[at])):
-            ours[float(at)] = rates
-    if len(ours) < 2:
-        return None
-    shape = compare(ours, table.points(series), "higher", series.better)
-    cells = [
-        f"{point.x:g}: {point.measured.value:.2f} measured, {point.published:.2f} published" for point in shape.points
-    ]
-    label = (series.label or series.y) + (f" (here {batch})" if batch is not None else "")
-    return f"- {label}: {shape.words}" + (f" ({'; '.join(cells)})" if cells else "")
-
-
-def stands_for(batch: Any, table: Published, trials: Sequence[Measured]) -> Any:
-    """Of their batch sizes the smallest and the largest have one here that stands for it; None: no other."""
-    theirs = sorted({row["batch_size"] for row in table.rows if row.get("batch_size")})  # type: ignore[type-var]
-    ours = sorted({trial.settings[BATCH] for trial in trials if BATCH in trial.settings})
-    if batch is None or len(ours) < 2:
-        return None
-    return {theirs[0]: ours[0], theirs[-1]: ours[-1]}.get(batch)
 
 
 def factor_table(trials: Sequence[Measured]) -> str:

@@ -54,6 +54,20 @@ def test_verdicts_shapes_and_failures_are_told() -> None:
     assert "It was broken off" in page([{**SCALING, "finished": False}])
 
 
+def test_beside_a_shape_stands_why_it_may_differ_and_what_stands_for_what() -> None:
+    sizes: list[dict[str, Any]] = [{"strategy": "single"}, {"cluster.worker": 2}, {"cluster.worker": 3}]
+    trials = [
+        trial(settings | {"workload.batch_size": batch}, tasks, tasks * batch)
+        for batch in (32, 128)
+        for tasks, settings in enumerate(sizes, start=1)
+    ]
+    text = page([line("e3-alexnet", *trials)])
+    assert "As shape: E3's nodes had 40 threads each" in text
+    assert "- batch 64 (here 32): relative to 1; agrees at 2, 3" in text
+    assert "- batch 256 (here 128): relative to 1" in text
+    assert "- batch 128" not in text
+
+
 def test_e4_is_shown_one_factor_at_a_time() -> None:
     trials = [
         trial({"workload.model.hidden": size, "workload.dataset.size": data, "layout": layout}, 2, rate)

@@ -69,6 +69,24 @@ def test_trials_that_differ_in_more_are_no_pair() -> None:
     assert effect_of(trials, "examples_per_s", {"a": 2}, {"a": 1}) is None
 
 
+def test_data_that_is_varied_by_its_setting_can_be_compared() -> None:
+    name = "workload.dataset.synthetic"
+    trials = [
+        Measured({name: is_made_up, "layout": layout}, 2, False, data, ({"examples_per_s": rate},) * 2)
+        for is_made_up, data, rate in ((True, "synthetic", 100.0), (False, "real", 90.0))
+        for layout in ("PW-W", "PS-W-W")
+    ]
+    by_data = effect_of(trials, "examples_per_s", {"data": "real"}, {"data": "synthetic"})
+    assert by_data is not None
+    assert by_data.value.value == pytest.approx(0.9)
+    assert len(by_data.pairs) == 2
+    (by_setting,) = [each for each in effects(trials, "examples_per_s") if name in each.when]
+    assert by_setting.value.value == pytest.approx(0.9)
+    assert FUNCTIONS["overhead"](trials, figure="examples_per_s", most=0.2).verdict == "re-found"
+    (by_layout,) = [each for each in effects(trials, "examples_per_s") if "layout" in each.when]
+    assert len(by_layout.pairs) == 2  # real beside real, made-up beside made-up
+
+
 SCALING = [trial({"strategy": "single"}, 1, examples_per_s=100)] + [
     trial({"cluster.worker": n}, n + 1, examples_per_s=rate) for n, rate in ((1, 180), (2, 250), (3, 310))
 ]
@@ -105,6 +123,18 @@ def test_verdicts(function: str, arguments: dict[str, Any], trials: list[Measure
     found = FUNCTIONS[function](trials, figure="examples_per_s", **arguments)
     assert found.verdict == verdict
     assert found.words
+    assert bool(found.trials) == (verdict != "not measured yet")
+    assert all(any(one is each for each in trials) for one in found.trials)
+    assert len({id(one) for one in found.trials}) == len(found.trials)
+
+
+def test_a_verdict_rests_on_the_best_trial_of_each_size_and_its_baseline() -> None:
+    slower = trial({"cluster.worker": 3, "x": 1}, 4, examples_per_s=200)
+    for function in ("rises", "below_linear"):
+        over = {"over": "tasks"} if function == "rises" else {}
+        found = FUNCTIONS[function]([*SCALING, slower], figure="examples_per_s", **over)
+        assert [one.tasks for one in sorted(found.trials, key=lambda one: one.tasks)] == [1, 2, 3, 4]
+        assert not any(one is slower for one in found.trials)
 
 
 def test_speedup_words_name_the_baseline_and_count_tasks() -> None:

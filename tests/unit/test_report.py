@@ -246,8 +246,9 @@ def test_a_sweep_is_a_table_of_its_trials_with_what_failed_and_what_is_doubtful(
     assert rows["single"]["cells"]["speedup"]["value"] == pytest.approx(1.0)
     lines = [series["name"] for series in collection["charts"][0]["series"] if series["style"] == "measured"]
     assert lines == ["single", "ps-async"]
-    published, conclusions = collection["published"]
+    published, shape, conclusions = found["published"]
     assert "6,677" in str(published["rows"])
+    assert all(row["runs"] for row in shape["rows"] if "relative to 1" in row["cells"]["words"])
     verdicts = {row["cells"]["conclusion"]: row["cells"]["verdict"] for row in conclusions["rows"]}
     assert verdicts["Each further worker shortens the training."] == "re-found"
     assert any(

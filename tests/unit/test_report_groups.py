@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from headway.report.beside import _rates
+from headway.report.baseline import baseline_of
 from headway.report.charts import charts
-from headway.report.groups import Collection, Group, baseline_of, lines_of, of_runs
+from headway.report.groups import Collection, Group, lines_of, of_runs
 from headway.report.settings import settings_of
+from headway.report.tables import io_overhead, results
 
 JOB: dict[str, Any] = {
     "name": "a",
@@ -40,11 +41,23 @@ def job_with(**changes: Any) -> dict[str, Any]:
 
 
 def digest_of(
-    job: dict[str, Any], chosen: tuple[str, ...] = (), strategy: str = "ps-async", tasks: int = 2, **figures: Any
+    job: dict[str, Any],
+    chosen: tuple[str, ...] = (),
+    strategy: str = "ps-async",
+    tasks: int = 2,
+    cpu: str = "EPYC",
+    **figures: Any,
 ) -> dict[str, Any]:
     known = {"name": "a", "state": "finished", "strategy": strategy, "num_training_tasks": tasks, "num_ps": 1}
+    known |= {"examples_per_s": 100.0 * tasks, "tasks": []}
     choices = [{"path": path, "value": 1, "reason": ""} for path in chosen]
-    return {"figures": known | figures, "settings": settings_of(job), "choices": choices}
+    environment = {"cpu": cpu, "cores": 2}
+    return {
+        "figures": known | figures,
+        "settings": settings_of(job),
+        "choices": choices,
+        "environment": environment,
+    }
 
 
 @pytest.mark.parametrize(
@@ -98,6 +111,76 @@ def test_a_line_over_sizes_has_the_setting_that_differs_elsewhere() -> None:
     }
 
 
+# --- what a speed-up is against ----------------------------------------------------------------------------------
+def alone(job: dict[str, Any] = JOB, **more: Any) -> dict[str, Any]:
+    """The same on a single machine."""
+    return digest_of(job, strategy="single", tasks=1, **more)
+
+
+def speedups_of(*digests: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Of the table of these runs: label -> (speed-up, note), and the table's own note."""
+    known = {f"/{number}": digest for number, digest in enumerate(digests)}
+    table = results(of_runs(known, list(known)), known)
+    rows = {row["cells"]["configuration"]: row for row in table["rows"]}
+    return {
+        label: ((row["cells"].get("speedup") or {}).get("value"), row["note"]) for label, row in rows.items()
+    }, table["note"]
+
+
+def test_a_single_machine_of_the_workers_kind_is_the_baseline() -> None:
+    found, note = speedups_of(alone(), digest_of(JOB))
+    assert found == {"single": (1.0, ""), "ps-async, 2 tasks": (2.0, "")}
+    assert "are against: single" in note
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"site__nodes__worker__cpus": 0.8}, "worker cpus: 0.4 there, 0.8 here"),
+        ({"site__nodes__worker__cpus": None}, "worker cpus: 0.4 there, nothing here"),
+        ({"site__nodes__worker__type": "t2.micro"}, "worker type: nothing there, t2.micro here"),
+        ({"workload__model__depth": 32}, "depth: 20 there, 32 here"),
+        ({"workload__dataset__synthetic": True}, "real data there, synthetic data here"),
+        ({"workload__dataset__size": 0.1}, "size: nothing there, 0.1 here"),
+    ],
+)
+def test_a_single_machine_that_is_not_alike_is_no_baseline_and_the_page_says_why(
+    change: dict[str, Any], why: str
+) -> None:
+    found, note = speedups_of(alone(), digest_of(job_with(**change)))
+    assert found["ps-async, 2 tasks"] == (None, f"no speed-up: single is not alike ({why})")
+    assert "are against: single" in note  # its own
+
+
+def test_of_several_single_machines_the_one_that_is_alike_is_the_baseline() -> None:
+    large = job_with(site__nodes__worker__cpus=0.8)
+    found, _ = speedups_of(alone(examples_per_s=50.0), alone(large, examples_per_s=80.0), digest_of(large))
+    assert found["ps-async, 2 tasks, worker cpus 0.8"] == (2.5, "")
+
+
+def test_neither_the_network_of_a_single_machine_nor_what_headway_chose_in_both_is_a_difference() -> None:
+    cpus = "site.nodes.worker.cpus"
+    found, _ = speedups_of(
+        alone(job_with(site__nodes__worker__rate=None), chosen=(cpus,)),
+        digest_of(job_with(site__nodes__worker__cpus=0.41), chosen=(cpus,)),
+    )
+    assert found["ps-async, 2 tasks"] == (2.0, "")
+
+
+def test_runs_on_different_machines_are_neither_repeats_nor_baselines_of_one_another() -> None:
+    found, _ = speedups_of(alone(), digest_of(JOB), digest_of(JOB, cpu="Xeon"))
+    assert found["ps-async, EPYC, 2 cores, 2 tasks"] == (2.0, "")
+    why = "no speed-up: single, EPYC, 2 cores is not alike (EPYC, 2 cores there, Xeon, 2 cores here)"
+    assert found["ps-async, Xeon, 2 cores, 2 tasks"] == (None, why)
+
+
+def test_where_nothing_could_be_a_baseline_that_is_said_once() -> None:
+    found, note = speedups_of(digest_of(JOB), digest_of(JOB, tasks=4))
+    assert [one for one, _ in found.values()] == [None, None]
+    assert not any(note for _, note in found.values())
+    assert "No speed-up: there is no run of strategy single, nor of one training task" in note
+
+
 # --- lines of a sweep --------------------------------------------------------------------------------------------
 RATES = {(1, 1): 100.0, (1, 2): 90.0, (2, 1): 150.0, (2, 2): 190.0, (3, 1): 170.0, (3, 2): 270.0}
 
@@ -137,12 +220,6 @@ def test_where_servers_are_varied_each_number_of_them_is_a_line() -> None:
     assert lines["measured, 2 servers"] == [90.0, 190.0, 270.0]
 
 
-def test_beside_what_was_published_stands_the_best_of_each_size() -> None:
-    collection, digests = scaling(True)
-    (line,) = _rates(collection, digests).values()
-    assert {tasks: rates for tasks, (rates, _) in line.items()} == {1: [100.0], 2: [190.0], 3: [270.0]}
-
-
 def test_the_baseline_of_a_line_has_as_many_servers_where_there_is_one() -> None:
     collection, _ = scaling(False)
     groups = [group for group in collection.groups if not group.is_baseline]
@@ -150,3 +227,51 @@ def test_the_baseline_of_a_line_has_as_many_servers_where_there_is_one() -> None
         found = baseline_of(group, groups)
         assert found is not None
         assert found.settings["cluster.ps"] == group.settings["cluster.ps"]
+
+
+# --- the price of real data ----------------------------------------------------------------------------------------
+SYNTHETIC = "workload.dataset.synthetic"
+
+
+def overheads(*trials: tuple[dict[str, Any], str, float]) -> dict[str, float]:
+    """`trials`: settings, data and rate. Label of the one with real data -> overhead."""
+    groups = tuple(
+        Group(f"{number}", settings, 2, (f"/{number}",), data=data, key=f"{number}")
+        for number, (settings, data, _) in enumerate(trials)
+    )
+    digests = {f"/{number}": {"figures": {"examples_per_s": rate}} for number, (_, _, rate) in enumerate(trials)}
+    table = io_overhead(Collection("Sweep made", groups, sweep="made"), digests)
+    rows = table["rows"] if table else []
+    assert len({row["cells"]["configuration"] for row in rows}) == len(rows)
+    return {row["cells"]["configuration"]: round(row["cells"]["overhead"], 9) for row in rows}
+
+
+def test_data_that_is_varied_by_its_setting_has_an_overhead() -> None:
+    assert overheads(({SYNTHETIC: True}, "synthetic", 100.0), ({SYNTHETIC: False}, "real", 90.0)) == {"1": 0.1}
+    whole = "workload.dataset"
+    made_up = ({whole: {"name": "mnist", "synthetic": True}}, "synthetic", 100.0)
+    assert overheads(made_up, ({whole: "mnist"}, "real", 80.0)) == {"1": 0.2}
+
+
+def test_an_overhead_is_of_the_same_data_all_else_equal() -> None:
+    small, large = {"workload.dataset.size": 1}, {"workload.dataset.size": 3}
+    found = overheads(
+        ({SYNTHETIC: True, **small}, "synthetic", 100.0),
+        ({SYNTHETIC: False, **small}, "real", 90.0),
+        ({SYNTHETIC: True, **large}, "synthetic", 50.0),
+        ({SYNTHETIC: False, **large}, "real", 40.0),
+    )
+    assert found == {"1": 0.1, "3": 0.2}
+    other = ({"workload.dataset": {"name": "mnist", "synthetic": True}}, "synthetic", 100.0)
+    assert overheads(other, ({"workload.dataset": "cifar10"}, "real", 90.0)) == {}
+
+
+def test_runs_with_real_and_made_up_data_have_an_overhead_where_they_are_alike() -> None:
+    made_up = job_with(workload__dataset__synthetic=True)
+    for cpus, rows in ((0.4, 1), (0.8, 0)):
+        digests = {
+            "/real": digest_of(JOB, examples_per_s=90.0),
+            "/made-up": digest_of({**made_up, "site": job_with(site__nodes__worker__cpus=cpus)["site"]}),
+        }
+        table = io_overhead(of_runs(digests, list(digests)), digests)
+        assert (len(table["rows"]) if table else 0) == rows

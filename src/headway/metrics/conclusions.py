@@ -4,8 +4,8 @@ is not re-found, and where the contrary is not so either, the words begin with `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -24,6 +24,8 @@ class Judgement:
     verdict: Verdict
     words: str
     """Why, with the figures."""
+    trials: tuple[Measured, ...] = ()
+    """Whose figures these are."""
 
     @property
     def is_clear(self) -> bool:
@@ -39,15 +41,20 @@ def judge(conclusion: Conclusion, trials: Sequence[Measured] | None) -> Judgemen
     arguments = dict(conclusion.test or {})
     found = FUNCTIONS[arguments.pop("function")](trials, **arguments)
     if found.verdict == "not re-found" and conclusion.perhaps:
-        return Judgement(found.verdict, f"{found.words}. Perhaps because {conclusion.perhaps}")
+        return replace(found, words=f"{found.words}. Perhaps because {conclusion.perhaps}")
     return found
 
 
-def _verdict(is_so: bool, is_contrary: bool, words: str) -> Judgement:
+def _verdict(is_so: bool, is_contrary: bool, words: str, trials: Iterable[Measured]) -> Judgement:
     """`is_contrary`: beyond chance."""
+    used = tuple({id(trial): trial for trial in trials}.values())  # each once: a baseline is in many pairs
     if is_so:
-        return Judgement("re-found", words)
-    return Judgement("not re-found", words if is_contrary else NOT_CLEAR + words)
+        return Judgement("re-found", words, used)
+    return Judgement("not re-found", words if is_contrary else NOT_CLEAR + words, used)
+
+
+def _trials_of(effects: Iterable[Effect]) -> list[Measured]:
+    return [trial for effect in effects for pair in effect.pairs for trial in (pair.when, pair.than)]
 
 
 Test = Callable[[Estimate], bool]
@@ -57,8 +64,9 @@ def _of_effect(effect: Effect | None, figure: str, is_so: Test, is_contrary: Tes
     if effect is None:
         return _missing(figure)
     if effect.value.num < 2:
-        return Judgement("not measured yet", f"{_said(effect)}: one run of each says nothing")
-    return _verdict(is_so(effect.value), is_contrary(effect.value), _said(effect))
+        words = f"{_said(effect)}: one run of each says nothing"
+        return Judgement("not measured yet", words, tuple(_trials_of([effect])))
+    return _verdict(is_so(effect.value), is_contrary(effect.value), _said(effect), _trials_of([effect]))
 
 
 def _missing(figure: str) -> Judgement:
@@ -115,21 +123,23 @@ def cheaper(
         return _missing(figure)
     value = effect.value.scaled(price_than / price_when)
     words = f"{_said(effect)} for {price_when / price_than:.2f} times the price: {1 / value.value:.2f} times the cost"
-    return _verdict(value.low > 1, value.high <= 1, words)
+    return _verdict(value.low > 1, value.high <= 1, words, _trials_of([effect]))
 
 
 def rises(trials: Sequence[Measured], figure: str, over: str, only: Mapping[str, Any] | None = None) -> Judgement:
     """Each further value of `over` (tasks, or a setting) gives more, as far as can be told, and the last clearly more
     than the first."""
     series = _series(trials, figure, over, only)
-    if len(series) < 2 or min(len(samples) for _, samples in series) < 2:
+    samples = [trial.samples(figure) for _, trial in series]
+    if len(series) < 2 or min(map(len, samples)) < 2:
         return _missing(figure)
-    estimates = [estimate(samples) for _, samples in series]
+    estimates = [estimate(each) for each in samples]
     steps_up = all(a.value < b.value for a, b in pairwise(estimates))
-    whole = ratio(series[-1][1], series[0][1])
-    falls = whole.high <= 1 or any(ratio(b, a).high < 1 for (_, a), (_, b) in pairwise(series))
+    whole = ratio(samples[-1], samples[0])
+    falls = whole.high <= 1 or any(ratio(b, a).high < 1 for a, b in pairwise(samples))
     shown = ", ".join(f"{at}: {_short(each)}" for (at, _), each in zip(series, estimates, strict=True))
-    return _verdict(steps_up and whole.low > 1, falls, f"{figure} by {over}: {shown}")
+    words = f"{figure} by {over}: {shown}"
+    return _verdict(steps_up and whole.low > 1, falls, words, [trial for _, trial in series])
 
 
 def flattens_earlier(
@@ -137,7 +147,8 @@ def flattens_earlier(
 ) -> Judgement:
     """From the first value of `over` to the last it grows less when this than when that."""
     grown = [_series(trials, figure, over, only) for only in (when, than)]
-    ends = [samples for series in grown if len(series) > 1 for samples in (series[-1][1], series[0][1])]
+    used = [trial for series in grown if len(series) > 1 for trial in (series[-1][1], series[0][1])]
+    ends = [trial.samples(figure) for trial in used]
     if len(ends) < 4 or min(map(len, ends)) < 2:
         return _missing(figure)
 
@@ -150,39 +161,39 @@ def flattens_earlier(
     value = float(quotient([group[None, :] for group in groups])[0])
     between = f"{grown[0][0][0]} to {grown[0][-1][0]}"
     each = " and ".join(
-        f"{ratio(series[-1][1], series[0][1]).value:.2f} times with {_settings(only)}"
-        for series, only in zip(grown, (when, than), strict=True)
+        f"{ratio(last, first).value:.2f} times with {_settings(only)}"
+        for (last, first), only in zip((ends[:2], ends[2:]), (when, than), strict=True)
     )
     words = f"{figure} from {between} {over}: {each}, a quotient of {value:.2f} ({low:.2f} to {high:.2f})"
-    return _verdict(high < 1, low >= 1, words)
+    return _verdict(high < 1, low >= 1, words, used)
 
 
 def below_linear(trials: Sequence[Measured], figure: str, only: Mapping[str, Any] | None = None) -> Judgement:
     """More tasks give more, but less than so many times as much; against the baseline of the sweep."""
-    found = _speedups(trials, figure, only)
+    found, used = _speedups(trials, figure, only)
     if not found or found[-1].value.num < 2:
         return _missing(figure)
     last = found[-1]
     is_contrary = last.efficiency.low >= 1 or last.value.high <= 1
-    return _verdict(last.efficiency.high < 1 and last.value.low > 1, is_contrary, _speedup_words(found))
+    return _verdict(last.efficiency.high < 1 and last.value.low > 1, is_contrary, _speedup_words(found), used)
 
 
 def above_linear(trials: Sequence[Measured], figure: str, only: Mapping[str, Any] | None = None) -> Judgement:
-    found = _speedups(trials, figure, only)
+    found, used = _speedups(trials, figure, only)
     if not found or found[-1].value.num < 2:
         return _missing(figure)
-    return _verdict(found[-1].is_above_linear, found[-1].efficiency.high <= 1, _speedup_words(found))
+    return _verdict(found[-1].is_above_linear, found[-1].efficiency.high <= 1, _speedup_words(found), used)
 
 
 def near_linear(
     trials: Sequence[Measured], figure: str, least: float, only: Mapping[str, Any] | None = None
 ) -> Judgement:
     """With the most tasks the efficiency is at least this."""
-    found = _speedups(trials, figure, only)
+    found, used = _speedups(trials, figure, only)
     if not found or found[-1].value.num < 2:
         return _missing(figure)
     last = found[-1].efficiency
-    return _verdict(last.low >= least, last.high < least, _speedup_words(found))
+    return _verdict(last.low >= least, last.high < least, _speedup_words(found), used)
 
 
 def overhead(trials: Sequence[Measured], figure: str, most: float) -> Judgement:
@@ -192,7 +203,7 @@ def overhead(trials: Sequence[Measured], figure: str, most: float) -> Judgement:
         return _missing(figure)
     cost, low, high = 1 - effect.value.value, 1 - effect.value.high, 1 - effect.value.low
     words = f"I/O overhead {cost:.1%} ({low:.1%} to {high:.1%}, {len(effect.pairs)} pairs of trials)"
-    return _verdict(low > 0 and high < most, high <= 0 or low >= most, words)
+    return _verdict(low > 0 and high < most, high <= 0 or low >= most, words, _trials_of([effect]))
 
 
 def _extreme(trials: Sequence[Measured], figure: str, factor: str, value: Any, is_most: bool) -> Judgement:
@@ -204,7 +215,8 @@ def _extreme(trials: Sequence[Measured], figure: str, factor: str, value: Any, i
     above = [effect.value.low > 1 for effect in effects]
     below = [effect.value.high < 1 for effect in effects]
     words = "; ".join(_said(effect) for effect in effects)
-    return _verdict(all(above), any(below), words) if is_most else _verdict(all(below), any(above), words)
+    is_so, is_contrary = (all(above), any(below)) if is_most else (all(below), any(above))
+    return _verdict(is_so, is_contrary, words, _trials_of(effects))
 
 
 def most(trials: Sequence[Measured], figure: str, factor: str, value: Any) -> Judgement:
@@ -225,9 +237,8 @@ def falls_within(
         return _missing(figure)
     found = [estimate(trial.samples(figure)) for trial in meant]
     shown = ", ".join(f"{trial.name or 'trial'}: {_short(each)}" for trial, each in zip(meant, found, strict=True))
-    return _verdict(
-        all(each.high < most for each in found), any(each.low >= most for each in found), f"{figure} {shown}"
-    )
+    is_so, is_contrary = all(each.high < most for each in found), any(each.low >= most for each in found)
+    return _verdict(is_so, is_contrary, f"{figure} {shown}", meant)
 
 
 FUNCTIONS: dict[str, Callable[..., Judgement]] = {
@@ -241,22 +252,24 @@ FUNCTIONS: dict[str, Callable[..., Judgement]] = {
 
 def _series(
     trials: Sequence[Measured], figure: str, over: str, only: Mapping[str, Any] | None
-) -> list[tuple[Any, list[float]]]:
-    """Value -> samples, the best trial of each value; baselines are no part of it, unless it goes over tasks."""
-    best: dict[Any, list[float]] = {}
+) -> list[tuple[Any, Measured]]:
+    """The best trial of each value; baselines are no part of it, unless it goes over tasks."""
+    best: dict[Any, Measured] = {}
     for trial in trials:
         at = trial.facts.get(over)
-        samples = trial.samples(figure)
-        if at is None or not samples or not trial.matches(only or {}) or (trial.is_baseline and over != "tasks"):
+        is_meant = trial.matches(only or {}) and (over == "tasks" or not trial.is_baseline)
+        if at is None or not is_meant or not trial.samples(figure):
             continue
-        if at not in best or estimate(samples).value > estimate(best[at]).value:
-            best[at] = samples
+        if at not in best or _middle(trial, figure) > _middle(best[at], figure):
+            best[at] = trial
     return sorted(best.items(), key=lambda item: item[0])
 
 
-def _speedups(trials: Sequence[Measured], figure: str, only: Mapping[str, Any] | None) -> list[Speedup]:
+def _speedups(
+    trials: Sequence[Measured], figure: str, only: Mapping[str, Any] | None
+) -> tuple[list[Speedup], list[Measured]]:
     """Of the best trial of each number of tasks, against the baseline with its settings; in a sweep without baselines,
-    against the fewest tasks."""
+    against the fewest tasks. And the trials that these are of."""
     bases = [trial for trial in trials if trial.is_baseline and trial.samples(figure)]
     best: dict[int, Measured] = {}
     for trial in trials:
@@ -264,7 +277,8 @@ def _speedups(trials: Sequence[Measured], figure: str, only: Mapping[str, Any] |
             continue
         if trial.tasks not in best or _middle(trial, figure) > _middle(best[trial.tasks], figure):
             best[trial.tasks] = trial
-    found = []
+    found: list[Speedup] = []
+    used: list[Measured] = []
     for tasks in sorted(best):
         trial = best[tasks]
         own = [base for base in bases if is_baseline_of(base, trial)] if bases else [best[min(best)]]
@@ -274,7 +288,8 @@ def _speedups(trials: Sequence[Measured], figure: str, only: Mapping[str, Any] |
             found += speedup(
                 [Point(tasks, tuple(trial.samples(figure)), f"{tasks} tasks")], baseline, kind_of(trial.figures)
             )
-    return found
+            used += [own[0], trial]
+    return found, used
 
 
 def _middle(trial: Measured, figure: str) -> float:

@@ -17,6 +17,8 @@ from headway.metrics.lookup import figure_of
 # What follows from the number of tasks: where that is compared, these differ too.
 COUNTS = ("cluster.training", "cluster.worker", "cluster.worker.count", "cluster.chief", "layout")
 # What a baseline leaves open besides: it is one machine.
+SYNTHETIC = "workload.dataset.synthetic"
+"""The setting that makes data real or synthetic: it differs where that is compared."""
 NOT_OF_BASELINES = ("strategy", "cluster.ps", *COUNTS)
 
 
@@ -142,8 +144,10 @@ def _is_alike(one: Measured, other: Measured, when: Mapping[str, Any], than: Map
         free |= set(COUNTS)
     if one.is_baseline != other.is_baseline:
         free |= set(NOT_OF_BASELINES)
+    if "data" in compared:
+        free.add(SYNTHETIC)
     left, right = ({key: value for key, value in each.settings.items() if key not in free} for each in (one, other))
-    if "data" not in compared and one.data != other.data:
+    if not compared & {"data", SYNTHETIC, "workload.dataset"} and one.data != other.data:
         return False
     if one.is_baseline != other.is_baseline:  # it leaves open what it does not name
         return all(right[key] == value for key, value in left.items() if key in right)

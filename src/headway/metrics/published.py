@@ -40,7 +40,11 @@ class Series(Strict):
     better: Literal["higher", "lower"] = "higher"
     label: str = ""
     only: dict[str, Any] = Field(default_factory=dict)
-    """Column -> value: the rows that belong to it. Default: all."""
+    """Column -> value, or several of them: the rows that belong to it. Default: all."""
+    figure: str = "examples_per_s"
+    """The figure of a run that stands beside it here; more of it is better."""
+    here: dict[str, Any] = Field(default_factory=dict)
+    """Setting -> value: the trials that stand beside it, where a sweep varies that. Default: all."""
 
 
 class Conclusion(Strict):
@@ -96,6 +100,8 @@ class Published(Strict):
     series: tuple[Series, ...] = ()
     notes: tuple[str, ...] = ()
     """Traps: what one must know before one compares with it."""
+    why: str | None = None
+    """Why its shape may be another one here: said beside it, as it cannot be told from the figures."""
     sweep: str | None = None
     """The example that measures the same: examples/<sweep>.yaml."""
     conclusions: tuple[Conclusion, ...] = ()
@@ -139,9 +145,13 @@ class Published(Strict):
         found = []
         for row in self.rows:
             x, y = row.get(series.x), row.get(series.y)
-            if all(row.get(name) == value for name, value in series.only.items()) and _are_numbers(x, y):
+            if all(_is_meant(row.get(name), value) for name, value in series.only.items()) and _are_numbers(x, y):
                 found.append((float(x), float(y)))  # type: ignore[arg-type]
         return sorted(found)
+
+
+def _is_meant(cell: Cell, wanted: Any) -> bool:
+    return cell in wanted if isinstance(wanted, list) else bool(cell == wanted)
 
 
 def _are_numbers(*values: Cell) -> bool:

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from headway.errors import NotFound
 from headway.metrics.conclusions import judge
+from headway.metrics.curves import Curve, curves
 from headway.metrics.factors import Measured, effects
-from headway.metrics.published import Published, Series
+from headway.metrics.published import Published
 from headway.metrics.published import table as published_table
-from headway.metrics.shape import compare
 from headway.report.groups import Collection, Digests, said
 from headway.report.tables import Table, as_cell, row, table
 
-NOT_OF_SPEED = ("accuracy", "loss", "overhead")
-Rates = dict[str, dict[int, tuple[list[float], list[str]]]]
-"""Line -> tasks -> the rates of its runs, and these."""
+RELATIVE = "How many times as fast as at the first point that both curves have."
 
 
-def published(collection: Collection, digests: Digests) -> list[Table]:
-    """The tables that a sweep names, as they were printed, with what contradicts itself in them; what they conclude,
-    and whether that is so here."""
+def published(collections: Sequence[Collection], digests: Digests) -> list[Table]:
+    """The tables that sweeps name, each once, as they were printed, with what contradicts itself in them; what they
+    conclude, and whether that is so here. Several sweeps may be about one table: each has the trials for some of its
+    conclusions."""
     found = []
-    trials = measured(collection, digests)
-    for name in collection.published:
+    for name in dict.fromkeys(name for one in collections for name in one.published):
         try:
             one = published_table(name)
         except NotFound as error:
@@ -33,8 +33,10 @@ def published(collection: Collection, digests: Digests) -> list[Table]:
             continue
         if one.rows:
             found.append(_as_table(one))
+        if (shape := _shape_table(one, collections, digests)) is not None:
+            found.append(shape)
         if one.conclusions:
-            found.append(_conclusions(one, collection, trials))
+            found.append(_conclusions(one, collections, digests))
     return found
 
 
@@ -46,11 +48,24 @@ def measured(collection: Collection, digests: Digests) -> list[Measured]:
     ]
 
 
-def _conclusions(one: Published, collection: Collection, trials: list[Measured]) -> Table:
+def _runs_of(trials: Sequence[Measured], collection: Collection) -> dict[int, list[str]]:
+    """`id` of a trial, as `measured` made it -> paths of its runs."""
+    return {id(trial): list(group.runs) for trial, group in zip(trials, collection.groups, strict=True)}
+
+
+def _conclusions(one: Published, collections: Sequence[Collection], digests: Digests) -> Table:
+    """A row for each, or, where a sweep was run several times, for each of these."""
     rows = []
     for each in one.conclusions:
-        judged = judge(each, trials if each.sweep == collection.asked_name else None)
-        rows.append(row({"conclusion": each.text, "verdict": judged.verdict, "why": judged.words}, []))
+        known = [sweep for sweep in collections if each.sweep is not None and sweep.asked_name == each.sweep]
+        sweeps: list[Collection | None] = [*known] or [None]
+        for sweep in sweeps:
+            trials = measured(sweep, digests) if sweep else []
+            runs = _runs_of(trials, sweep) if sweep else {}
+            judged = judge(each, trials)
+            cells = {"conclusion": each.text, "verdict": judged.verdict, "why": judged.words}
+            paths = [path for trial in judged.trials for path in runs[id(trial)]]
+            rows.append(row(cells, paths, f"sweep {sweep.sweep}" if sweep and len(sweeps) > 1 else ""))
     columns = [
         {"key": "conclusion", "title": f"{one.evaluation} concludes", "unit": "text"},
         {"key": "verdict", "title": "here", "unit": "text"},
@@ -91,13 +106,15 @@ def one_at_a_time(collection: Collection, digests: Digests) -> Table | None:
 
 
 def _as_table(one: Published) -> Table:
-    wrong = {problem.where: problem for problem in one.inconsistencies}
+    wrong: dict[str, list[str]] = {}
+    for problem in one.inconsistencies:
+        wrong.setdefault(problem.where, []).append(problem.text)
     columns = [{"key": column.name, "title": column.title, "unit": "text"} for column in one.columns]
     rows = [
         row(
             {column.name: one.text(cells, column) for column in one.columns},
             [],
-            wrong[name].text if name in wrong else "",
+            "; ".join(wrong.get(name, ())),
         )
         for cells, name in zip(one.rows, one.row_names, strict=True)
     ]
@@ -111,86 +128,103 @@ def _as_table(one: Published) -> Table:
     }
 
 
+@dataclass(frozen=True)
+class _Pair:
+    """A published curve and the one of a sweep that stands beside it."""
+
+    sweep: Collection
+    curve: Curve
+    runs: list[list[str]]
+    """Of each of its points."""
+
+
+def _pairs(one: Published, collections: Sequence[Collection], digests: Digests) -> list[_Pair]:
+    found = []
+    for sweep in collections:
+        if one.name not in sweep.published:
+            continue
+        trials = measured(sweep, digests)
+        runs = _runs_of(trials, sweep)
+        for curve in curves(one, trials):
+            found.append(_Pair(sweep, curve, [runs[id(trial)] for trial in curve.trials.values()]))
+    return found
+
+
+def _shape_table(one: Published, collections: Sequence[Collection], digests: Digests) -> Table | None:
+    """Where each pair of curves agrees and differs. A published curve that has none beside it is named, too."""
+    pairs = _pairs(one, collections, digests)
+    if not pairs:
+        return None
+    rows = []
+    for series in one.series:
+        own = [pair for pair in pairs if pair.curve.series == series]
+        name = _name(one.evaluation, series.label)
+        if not own:
+            rows.append(row({"curve": name, "words": "nothing here stands beside it"}, []))
+        for pair in own:
+            cells = {"curve": name, "words": pair.curve.words, "sweep": pair.sweep.sweep, "batch": pair.curve.batch}
+            rows.append(row(cells, [path for paths in pair.runs for path in paths]))
+    columns = [("curve", "curve", "text"), ("batch", "batch here", "count"), ("words", "here", "text")]
+    if len({pair.sweep.sweep for pair in pairs}) > 1:
+        columns.insert(1, ("sweep", "sweep", "text"))
+    note = f"{RELATIVE} {one.why or ''}".strip()
+    return table(f"shape-{one.name}", f"{one.evaluation} and here, as shape", columns, rows, note)
+
+
 def shapes(collection: Collection, digests: Digests) -> list[dict[str, Any]]:
-    """A chart for each published table with a curve over training tasks: both curves relative to their first point."""
+    """A chart for each published table with curves that have one beside them here: both relative to the first point
+    that they have in common."""
     found = []
     for name in collection.published:
         try:
             one = published_table(name)
         except NotFound:
             continue
-        over_tasks = [
-            series for series in one.series if series.x in ("tasks", "gpus", "workers") and series.y not in NOT_OF_SPEED
-        ]
-        lines = [line for number, series in enumerate(over_tasks) if (line := _published_line(one, series, number))]
-        ours = _rates(collection, digests)
-        lines += [
-            _measured_line(name, len(lines) + number, points) for number, (name, points) in enumerate(ours.items())
-        ]
-        words = _words(one, over_tasks, ours)
-        if lines and any(line["runs"] for line in lines):
+        lines: list[dict[str, Any]] = []
+        for pair in _pairs(one, [collection], digests):
+            lines += [_published_line(one, pair.curve, len(lines)), _measured_line(pair, len(lines) + 1)]
+        if lines:
             found.append(
                 {
                     "id": f"shape-{one.name}-{collection.slug}",
                     "name": "shape",
                     "title": f"{one.evaluation} and here, as shape",
-                    "note": f"How many times as fast as the smallest cluster of its curve. {words}",
+                    "note": f"{RELATIVE} {one.why or ''}".strip(),
                     "kind": "lines",
-                    "x": {"title": "training tasks"},
-                    "y": {"title": "times the smallest", "unit": "times"},
+                    "x": {"title": "training tasks" if one.series[0].x != "servers" else "servers"},
+                    "y": {"title": "times the first", "unit": "times"},
                     "series": lines,
                 }
             )
     return found
 
 
-def _published_line(one: Published, series: Series, color: int) -> dict[str, Any] | None:
-    points = one.points(series)
-    if len(points) < 2:
-        return None
-    return _line(f"{one.evaluation}{f', {series.label}' if series.label else ''}", color, points, series.better, [])
+def _name(whose: str, label: str) -> str:
+    return f"{whose}, {label}" if label else whose
 
 
-def _rates(collection: Collection, digests: Digests) -> Rates:
-    """Of several configurations of one size the best, as those who published did. Lines of one size alone have no
-    shape."""
-    lines: Rates = {}
-    for group in collection.groups:
-        if samples := [one for one in group.samples(digests, "examples_per_s") if one > 0]:
-            line = lines.setdefault(group.line, {})
-            if group.tasks not in line or np.median(samples) > np.median(line[group.tasks][0]):
-                line[group.tasks] = (samples, list(group.runs))
-    return {name: points for name, points in lines.items() if len(points) > 1}
+def _published_line(one: Published, curve: Curve, color: int) -> dict[str, Any]:
+    points = one.points(curve.series)
+    return _line(_name(one.evaluation, curve.series.label), color, points, curve, curve.series.better, [])
 
 
-def _words(one: Published, over_tasks: list[Series], ours: Rates) -> str:
-    """Where each pair of curves agrees and differs."""
-    found = []
-    for series in over_tasks:
-        label = f"{one.evaluation}{f', {series.label}' if series.label else ''}"
-        for name, points in ours.items():
-            samples = {float(tasks): rates for tasks, (rates, _) in points.items()}
-            shape = compare(samples, one.points(series), "higher", series.better)
-            found.append(f"{name} and {label}: {shape.words}.")
-    return " ".join(found[:4])
-
-
-def _measured_line(name: str, color: int, points: dict[int, tuple[list[float], list[str]]]) -> dict[str, Any]:
-    ordered = sorted(points.items())
-    middles = [(float(tasks), float(np.median(samples))) for tasks, (samples, _) in ordered]
-    return _line(f"here, {name}", color, middles, "higher", [runs for _, (_, runs) in ordered])
+def _measured_line(pair: _Pair, color: int) -> dict[str, Any]:
+    curve = pair.curve
+    points = [(x, float(np.median(curve.samples(x)))) for x in curve.trials]
+    batch = f" (batch {curve.batch})" if curve.batch is not None else ""
+    return _line(_name("here", curve.series.label) + batch, color, points, curve, "higher", pair.runs)
 
 
 def _line(
-    name: str, color: int, points: list[tuple[float, float]], better: str, runs: list[list[str]]
+    name: str, color: int, points: list[tuple[float, float]], curve: Curve, better: str, runs: list[list[str]]
 ) -> dict[str, Any]:
-    first = points[0][1]
+    first = dict(points).get(curve.shape.first, points[0][1])
     y = [first / value if better == "lower" else value / first for _, value in points]
     return {
         "name": name,
         "style": "measured",
         "color": color,
-        "x": [tasks for tasks, _ in points],
+        "x": [x for x, _ in points],
         "y": y,
         "low": y,
         "high": y,

@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from headway.metrics.estimate import Estimate, estimate
+from headway.metrics.estimate import Estimate
 from headway.metrics.scaling import Point, Trend, trend
-from headway.report.groups import Collection, Digests, Group, baseline_of, has_each_size_once, lines_of
+from headway.report.baseline import baseline_of
+from headway.report.costs import cost_at_rate, whole_cost
+from headway.report.groups import Collection, Digests, Group, has_each_size_once, lines_of
 from headway.report.tables import speedups
 
 Chart = dict[str, Any]
@@ -46,25 +48,23 @@ def charts(collection: Collection, digests: Digests) -> list[Chart]:
         chart_of("efficiency", "Efficiency", "speed-up per training task", "share",
                  lambda group: faster[group.key].efficiency if group.key in faster else None,
                  "1 is ideal: n tasks are n times as fast as the baseline's one."),
-        chart_of("time", "Training time", "seconds", "s", figure("training_seconds"),
+        chart_of("time", "Training time", "seconds", "s",
+                 lambda group: None if group.is_only_measured(digests) else figure("training_seconds")(group),
                  "From the first step to the last, pauses included."),
         chart_of("accuracy", "Test accuracy", "accuracy", "accuracy", figure("accuracy"),
                  "Of the final model, on the whole test set."),
         chart_of("loss", "Test loss", "loss", "", figure("loss"),
                  "Of the final model, on the whole test set."),
-        chart_of("cost", "Cost", "dollars", "dollars", lambda group: _cost(group, digests),
+        chart_of("cost", "Cost", "dollars", "dollars", lambda group: whole_cost(group, digests),
                  "All nodes, from the command to their release."),
+        chart_of("rate-cost", "Cost of 1,000 steps", "dollars", "dollars", lambda group: cost_at_rate(group, digests),
+                 "All nodes, at the measured rate: no start and no end in it."),
     ]  # fmt: skip
     found = [chart for chart in made if chart is not None]
     for chart in found:
         if chart["kind"] == "lines":
             _add_trends(chart, lines, collection, digests)
     return found
-
-
-def _cost(group: Group, digests: Digests) -> Estimate | None:
-    known = [float(one["total"]) for path in group.runs if (one := digests[path].get("cost"))]
-    return estimate(known) if known else None
 
 
 def _against(faster: dict[str, Any]) -> str:

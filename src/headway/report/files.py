@@ -27,9 +27,8 @@ MARK = "headway-report.json"  # in folders that we wrote: only such a one is wri
 def tables(page: Page) -> Iterator[tuple[str, Rows]]:
     """(name, rows) of everything; every row names its run or runs, and says their ids: two may have one name."""
     names = {path: path.rsplit("/", 1)[-1] for path in page["ids"]}
-    for one in page["collections"]:
-        for table in [*one["tables"], *one.get("published", [])]:
-            yield table["id"], [_row(table, row, names, page["ids"]) for row in table["rows"]]
+    for table in [*(table for one in page["collections"] for table in one["tables"]), *page["published"]]:
+        yield table["id"], [_row(table, row, names, page["ids"]) for row in table["rows"]]
     yield "runs", [{"id": run["id"], **_figures(run["figures"])} for run in page["runs"] if run.get("figures")]
     yield "findings", [
         {**{key: found[key] for key in ("rule", "title", "trouble")}, "advice": case["advice"],
@@ -59,7 +58,7 @@ def _row(table: dict[str, Any], row: dict[str, Any], names: dict[str, str], ids:
         value = row["cells"].get(column["key"])
         if isinstance(value, dict):
             cells[column["key"]] = value["value"]
-            ends = ("p95", "max") if "p95" in value else ("low", "high")
+            ends = ("p95", "max", "variability") if "p95" in value else ("low", "high")
             cells |= {f"{column['key']}_{end}": value[end] for end in ends}
         else:
             cells[column["key"]] = value

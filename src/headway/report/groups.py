@@ -25,6 +25,7 @@ TOLD_APART = {
     "command": "",
     "model": "",
     "dataset": "",
+    "machine": "",
     "batch_size": "batch",
     "global_batch_size": "global batch",
     "num_training_tasks": "tasks",
@@ -41,8 +42,9 @@ TOLD_APART = {
 COUNTED = {"num_training_tasks": "task", "num_ps": "server"}
 SIZE = re.compile(r"num_training_tasks|num_ps|layout|cluster(\.(chief|worker|ps|evaluator|training)(\.count)?)?")
 """Settings that say how large the cluster is: along them there is a speed-up."""
-NOT_OF_SPEED = ("strategy", "cluster.", "workload.stop.", "workload.evaluate.", "checkpoint.", "export", "restart.")
-"""Settings, besides its size, in which a baseline may be another."""
+OF_A_TASK = ("workload.model", "workload.dataset", "workload.precision", "workload.data_format", "site.nodes.worker")
+"""Settings that say what a training task computes, and on what machine."""
+SYNTHETIC = "workload.dataset.synthetic"
 UNITS = {"rate": "B/s", "memory": "B", "latency": "s", "read": "disk", "write": "disk"}
 
 
@@ -65,6 +67,11 @@ class Group:
     key: str = ""
     is_searched: bool = False
     """Whether it was tried to find the best of its size."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Of runs that were given one by one, what a baseline must have, too, though no setting tells them apart by it. The
+    trials of a sweep have that of one job."""
+    chosen: frozenset[str] = frozenset()
+    """Settings that Headway chose itself."""
 
     @property
     def line(self) -> str:
@@ -83,6 +90,12 @@ class Group:
     def is_single(self) -> bool:
         strategy = self.settings.get("strategy")
         return strategy == "single" or (isinstance(strategy, dict) and strategy.get("kind") == "single")
+
+    def is_only_measured(self, digests: Digests) -> bool:
+        """Whether its runs end when enough was measured (`measure.steps`): how long they took then says how long they
+        warmed up, which is as long as it takes, and nothing of how long a training is."""
+        settings = (digests[path].get("settings") or {} for path in self.runs)
+        return any(one.get("measure.steps") is not None for one in settings)
 
     def figures(self, digests: Digests) -> list[dict[str, Any]]:
         return [digests[path]["figures"] for path in self.runs if digests[path].get("figures")]
@@ -173,7 +186,10 @@ def _group(trial: Trial) -> Group:
 def of_runs(digests: Digests, paths: Sequence[str]) -> Collection:
     """Runs of the same job are repeats of one another; only finished ones count."""
     known = [path for path in paths if digests[path].get("figures")]
-    figures_of = {path: {name: digests[path]["figures"].get(name) for name in TOLD_APART} for path in known}
+    figures_of = {
+        path: {name: digests[path]["figures"].get(name) for name in TOLD_APART} | {"machine": _machine(digests[path])}
+        for path in known
+    }
     alike: dict[str, list[str]] = {}
     for path in known:
         alike.setdefault(json.dumps(figures_of[path], sort_keys=True, default=str), []).append(path)
@@ -209,13 +225,30 @@ def of_runs(digests: Digests, paths: Sequence[str]) -> Collection:
                 runs=tuple(done),
                 others=tuple(path for path in members if path not in done),
                 is_baseline=figures["strategy"] == "single",
-                data="synthetic" if figures.get("dataset") == "synthetic" else "real",
+                data=_data(digests[members[0]]),
                 state="done" if done else "failed",
                 reason=None if done else next((str(reason) for reason in reasons if reason), None),
                 key=f"{number}",
+                facts={path: value for path, value in digests[members[0]]["settings"].items() if _is_of_a_task(path)},
+                chosen=frozenset(str(choice["path"]) for choice in digests[members[0]]["choices"]),
             )
         )
     return Collection("Runs", tuple(groups))
+
+
+def _machine(digest: Mapping[str, Any]) -> str | None:
+    """What a run was made on: elsewhere the same job is no repeat of it."""
+    here = digest.get("environment") or {}
+    return f"{here['cpu']}, {here.get('cores', '?')} cores" if here.get("cpu") is not None else None
+
+
+def _data(digest: Mapping[str, Any]) -> str:
+    is_made_up = digest["figures"].get("dataset") == "synthetic" or digest["settings"].get(SYNTHETIC) is True
+    return "synthetic" if is_made_up else "real"
+
+
+def _is_of_a_task(path: str) -> bool:
+    return path != SYNTHETIC and any(path == each or path.startswith(f"{each}.") for each in OF_A_TASK)
 
 
 def _asked(digests: Digests, alike: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -234,30 +267,24 @@ def _label(settings: dict[str, Any]) -> str:
 
 def said(name: str, value: Any) -> str:
     """A setting in words: `2 tasks`, `batch 100`, `ps-async`."""
+    if name in COUNTED:
+        return f"{value} {COUNTED[name]}{'' if value == 1 else 's'}"
+    return " ".join(word for word in named(name, value) if word)
+
+
+def named(name: str, value: Any) -> tuple[str, str]:
+    """What a setting is called, or nothing where its value says so itself; and the value."""
     if isinstance(value, dict):
         value = value.get("name", value.get("kind", json.dumps(value)))
     if name == "data":
-        return f"{value} data"
-    if name in COUNTED:
-        return f"{value} {COUNTED[name]}{'' if value == 1 else 's'}"
+        return "", f"{value} data"
     word = TOLD_APART.get(name, re.sub(r"\.(name|kind)$", "", name).rpartition(".")[2].replace("_", " "))
     if name in ("strategy", "workload.model", "workload.dataset"):
         word = ""
     if name.startswith(("site.nodes.", "cluster.")):  # whose it is: worker cpus 0.4
         word = " ".join(name.split(".")[1 if name.startswith("cluster.") else 2 :]).replace("_", " ")
         value = say(value, UNITS.get(name.rpartition(".")[2], "text"))
-    return f"{word} {value}".strip()
-
-
-def baseline_of(group: Group, groups: Sequence[Group]) -> Group | None:
-    """What a group's speed-up is against: the baseline (or else a single machine) that has the same data and settings
-    besides the cluster's size and the strategy, else the one task of its own line. None where there is none."""
-    same_data = [one for one in groups if one.runs and one.data == group.data]
-    named = [one for one in same_data if (one.is_baseline or one.is_single) and _agree(one, group)]
-    named.sort(key=lambda one: not one.is_baseline)
-    alone = [one for one in same_data if one.tasks == 1 and one.line == group.line]
-    alone.sort(key=lambda one: one.servers != group.servers)
-    return next(iter([*named, *alone]), None)
+    return word, str(value)
 
 
 def lines_of(groups: Sequence[Group], digests: Digests, how: str = "median") -> dict[str, list[Group]]:
@@ -300,12 +327,3 @@ def _best_of_each_size(groups: Sequence[Group], digests: Digests, how: str) -> l
         if group.tasks not in best or rate(group) > rate(best[group.tasks]):
             best[group.tasks] = group
     return list(best.values())
-
-
-def _agree(one: Group, other: Group) -> bool:
-    shared = [
-        name
-        for name in one.settings
-        if name in other.settings and not SIZE.fullmatch(name) and not name.startswith(NOT_OF_SPEED)
-    ]
-    return all(one.settings[name] == other.settings[name] for name in shared)

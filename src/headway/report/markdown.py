@@ -20,12 +20,13 @@ def markdown(page: Page) -> str:
     parts += [_finding(one, page) for one in page["findings"]]
     for one in page["collections"]:
         parts.append(f"## {text(one['title'])}")
-        parts += [_table(each, page) for each in [*one["tables"], *one.get("published", [])]]
+        parts += [_table(each, page) for each in one["tables"]]
         parts += [f"- {text(note)}" for note in one["notes"]]
         for chart in one["charts"]:
             for series in chart["series"]:
                 if series.get("about"):
                     parts.append(f"- {text(chart['title'])}, {text(series['name'])}: {text(series['about'])}")
+    parts += ["## Published", *(_table(each, page) for each in page["published"])] if page["published"] else []
     parts += ["## Runs", _table(page["every_run"], page)]
     parts.append("\n".join(f"{run['id'].removeprefix('run-')}. {text(run['path'])}" for run in page["runs"]))
     return "\n\n".join(parts) + "\n"

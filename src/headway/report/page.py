@@ -15,11 +15,12 @@ from headway.record.run import Run
 from headway.report import groups as grouping
 from headway.report.beside import one_at_a_time, published, shapes
 from headway.report.charts import charts
+from headway.report.costs import costs
 from headway.report.digest import damaged, digest, finite
 from headway.report.found import of_page
 from headway.report.groups import Collection, Digests
 from headway.report.run_entries import run_entry
-from headway.report.tables import costs, details, every_run, io_overhead, resources, results
+from headway.report.tables import details, every_run, io_overhead, resources, results
 from headway.report.timeline import num_buckets
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def page(
             "title": title or _title(collections, digests),
             **of_page(digests, sweeps),
             "collections": [_collection(one, digests) for one in collections],
+            "published": published(collections, digests),
             "every_run": every_run(digests),
             "environments": _environments(digests),
             "ids": numbers,
@@ -113,7 +115,6 @@ def _collection(one: Collection, digests: Digests) -> dict[str, Any]:
         "notes": list(one.notes),
         "tables": [table for table in tables if table is not None],
         "charts": charts(one, digests),
-        "published": published(one, digests),
         "shapes": shapes(one, digests),
         "groups": [{"label": group.label, "runs": list(group.runs)} for group in one.groups],
     }

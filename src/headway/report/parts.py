@@ -38,7 +38,7 @@ def sections(page: Page) -> list[str]:
     there = {"findings", "results", "runs", "environment"}
     if any(run.get("figures") for run in page["runs"]):
         there |= {"timeline", "learning"}
-    if any(one.get("published") for one in page["collections"]):
+    if page["published"]:
         there.add("published")
     return [name for name in SECTIONS if name in there]
 
@@ -292,7 +292,7 @@ def published(page: Page) -> str:
     parts = ['<p class="note">What others measured stands here as they printed it. It is compared as shape only.</p>']
     for one in page["collections"]:
         parts.append(f'<div class="charts">{"".join(_figure(chart) for chart in one["shapes"])}</div>')
-        parts += [table(each, page) for each in one["published"]]
+    parts += [table(each, page) for each in page["published"]]
     return "\n".join(parts)
 
 

@@ -12,12 +12,17 @@ import numpy as np
 
 from headway.metrics.estimate import Estimate
 from headway.metrics.scaling import Point, Speedup, kind_of, speedup
-from headway.report.groups import Collection, Digests, Group, baseline_of
+from headway.report.baseline import baseline_of, why_none
+from headway.report.groups import SYNTHETIC, Collection, Digests, Group
 from headway.report.words import commit_in_words
 
 Table = dict[str, Any]
 
 
+NO_TIMES = (
+    "Runs with measure.steps end when enough was measured. How long that took says only how long they warmed up, so "
+    "their times and whole costs are left out; rates are what they were made for."
+)
 KINDS = {"strong": "strong scaling: all tasks share one batch", "weak": "weak scaling: every task has its own batch"}
 
 
@@ -58,26 +63,34 @@ def speedups(collection: Collection, digests: Digests) -> dict[str, Speedup]:
 def results(collection: Collection, digests: Digests) -> Table:
     """Speed, time and accuracy of every configuration (as E1, E2, E3 and E5 print them)."""
     faster = speedups(collection, digests)
+    missing = _without_baseline(collection)
+    is_same = len(set(missing.values())) == 1 and len(missing) == sum(bool(group.runs) for group in collection.groups)
     rows = []
     for group in collection.groups:
         cells: dict[str, Any] = {"configuration": group.label, "tasks": group.tasks, "repeats": len(group.runs)}
         if len({one.data for one in collection.groups}) > 1:
             cells["data"] = group.data
-        for figure in ("steps_per_s", "examples_per_s", "training_seconds", "accuracy", "loss"):
+        for figure in ("steps_per_s", "examples_per_s", "accuracy", "loss"):
             cells[figure] = as_cell(group.estimate(digests, figure, collection.how))
+        if not group.is_only_measured(digests):
+            cells["training_seconds"] = as_cell(group.estimate(digests, "training_seconds", collection.how))
         cells["servers"] = next((one["num_ps"] for one in group.figures(digests)), None)
         cells["step_seconds"] = _step_seconds(group, digests)
         if group.key in faster:
             one = faster[group.key]
             cells |= {"speedup": as_cell(one.value), "efficiency": as_cell(one.efficiency)}
-        rows.append(row(cells, [*group.runs, *group.others], _note(group)))
+        why = f"no speed-up: {missing[group.key]}" if group.key in missing and not is_same else ""
+        rows.append(row(cells, [*group.runs, *group.others], "; ".join(filter(None, (_note(group), why)))))
     baselines = sorted({one.baseline for one in faster.values()})
     kinds = " and ".join(KINDS[kind] for kind in sorted({one.kind for one in faster.values()}))
     against = f"Speed-up and efficiency ({kinds}) are against: {'; '.join(baselines)}. " if baselines else ""
+    against += f"No speed-up: {next(iter(missing.values()))}. " if is_same else ""
     doing = {"median": "medians", "mean": "means", "mlperf": "means without the best and the worst"}[collection.how]
-    columns_mean = "Tasks: those that train. Time: from the first step to the last. Accuracy and loss: on the test set."
+    has_times = any(one["cells"].get("training_seconds") for one in rows)
+    times = " Time: from the first step to the last." if has_times else ""
+    columns_mean = f"Tasks: those that train.{times} Accuracy and loss: on the test set."
     repeated = f"Of several repeats: {doing}, with the interval in which the true value lies with 95 %."
-    note = f"{against}{columns_mean} Rates begin after the warm-up. {repeated}"
+    note = f"{against}{columns_mean} Rates begin after the warm-up. {repeated}{no_times(collection, digests)}"
     columns = [
         ("configuration", "configuration", "text"),
         ("data", "data", "text"),
@@ -94,6 +107,18 @@ def results(collection: Collection, digests: Digests) -> Table:
         ("loss", "loss", ""),
     ]
     return table(f"results-{collection.slug}", collection.title, columns, rows, note)
+
+
+def no_times(collection: Collection, digests: Digests) -> str:
+    """Said where one would look for them."""
+    return f" {NO_TIMES}" if any(group.is_only_measured(digests) for group in collection.groups) else ""
+
+
+def _without_baseline(collection: Collection) -> dict[str, str]:
+    """Groups (by their key) that have no speed-up, and why. What stands alone has nothing to be faster than."""
+    known = [group for group in collection.groups if group.runs]
+    found = {group.key: why_none(group, known) for group in known} if len(known) > 1 else {}
+    return {key: why for key, why in found.items() if why is not None}
 
 
 def _step_seconds(group: Group, digests: Digests) -> float | None:
@@ -125,8 +150,8 @@ RESOURCES = {
 
 
 def resources(collection: Collection, digests: Digests) -> Table | None:
-    """What each role's nodes used while they trained (E3, E4): mean over nodes and runs, the median of the nodes' 95th
-    percentiles, and the most of any."""
+    """What each role's nodes used while they trained (E3, E4): mean over nodes and runs, the medians of the nodes' 95th
+    percentiles and variabilities, and the most of any."""
     rows = []
     for group in collection.groups:
         by_role: dict[str, list[dict[str, Any]]] = {}
@@ -143,11 +168,14 @@ def resources(collection: Collection, digests: Digests) -> Table | None:
         return None
     columns = [("configuration", "configuration", "text"), ("role", "nodes with", "text")]
     columns += [(name, words, unit) for name, (words, unit) in RESOURCES.items()]
-    note = "Per node, while every task trained, after the warm-up: the mean, below it the 95th percentile and the most."
+    note = (
+        "Per node, while every task trained, after the warm-up: the mean, below it the 95th percentile, the most, and "
+        "by how much samples vary (standard deviation / mean)."
+    )
     return table(f"resources-{collection.slug}", f"{collection.title}: what the nodes used", columns, rows, note)
 
 
-def _used(nodes: list[dict[str, Any]]) -> dict[str, float] | None:
+def _used(nodes: list[dict[str, Any]]) -> dict[str, float | None] | None:
     """None where nobody ever used it: that is no column."""
     if not nodes or not any(node["max"] for node in nodes):
         return None
@@ -158,13 +186,14 @@ def _used(nodes: list[dict[str, Any]]) -> dict[str, float] | None:
         "value": float(np.mean(found["mean"])),
         "p95": float(np.median(found["p95"])),
         "max": float(max(found["max"])),
+        "variability": median(node.get("variability") for node in nodes),
     }
 
 
 def details(collection: Collection, digests: Digests) -> Table | None:
     """What a step is made of, and how long it takes until something is learnt."""
-    reached = [set(one.get("time_to_accuracy") or ()) for group in collection.groups for one in group.figures(digests)]
-    common = max(set.intersection(*reached), key=float, default=None) if reached else None
+    figures_of_all = [one for group in collection.groups for one in group.figures(digests)]
+    common = highest_common(one.get("time_to_accuracy") or () for one in figures_of_all)
     rows = []
     for group in collection.groups:
         figures = group.figures(digests)
@@ -173,18 +202,19 @@ def details(collection: Collection, digests: Digests) -> Table | None:
         times = [one.get("step_seconds") or {} for one in figures]
         cells: dict[str, Any] = {
             "configuration": group.label,
-            "p95": _median(one.get("p95") for one in times),
-            "variability": _median(one.get("variability") for one in times),
-            "communication": _median(one.get("communication_share") for one in figures),
-            "straggling": _median((one.get("straggling") or {}).get("ratio") for one in figures),
-            "staleness": _median((one.get("staleness") or {}).get("mean") for one in figures),
-            "effective_batch": _median(one.get("effective_batch") for one in figures),
-            "bytes_per_step": _median(one.get("bytes_per_step") for one in figures),
-            "time_to_train": _median(one.get("time_to_train") for one in figures),
+            "p95": median(one.get("p95") for one in times),
+            "variability": median(one.get("variability") for one in times),
+            "communication": median(one.get("communication_share") for one in figures),
+            "straggling": median((one.get("straggling") or {}).get("ratio") for one in figures),
+            "staleness": median((one.get("staleness") or {}).get("mean") for one in figures),
+            "effective_batch": median(one.get("effective_batch") for one in figures),
+            "bytes_per_step": median(one.get("bytes_per_step") for one in figures),
         }
+        if not group.is_only_measured(digests):
+            cells["time_to_train"] = median(one.get("time_to_train") for one in figures)
         if common is not None:
             to_it = [(one.get("time_to_accuracy") or {}).get(common, {}).get("seconds") for one in figures]
-            cells["to_accuracy"] = _median(to_it)
+            cells["to_accuracy"] = median(to_it)
         rows.append(row(cells, group.runs))
     if not rows:
         return None
@@ -201,40 +231,19 @@ def details(collection: Collection, digests: Digests) -> Table | None:
         ("to_accuracy", f"training to accuracy {common}", "s"),
     ]
     note = "Medians over runs. Each is defined in docs/metrics.md. Slowest task: against the median one."
+    note += no_times(collection, digests)
     return table(f"details-{collection.slug}", f"{collection.title}: what steps are made of", columns, rows, note)
 
 
-def _median(values: Iterable[float | None]) -> float | None:
+def highest_common(reached: Iterable[Iterable[str]]) -> str | None:
+    """Of the accuracies that runs reached, the highest that all of them did."""
+    known = [set(one) for one in reached]
+    return max(set.intersection(*known), key=float, default=None) if known else None
+
+
+def median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return float(np.median(known)) if known else None
-
-
-def costs(collection: Collection, digests: Digests) -> Table | None:
-    """Dollars of all nodes from the command to their release (E5 counted the training alone)."""
-    rows = []
-    for group in collection.groups:
-        known = [one for path in group.runs if (one := digests[path].get("cost"))]
-        if not known:
-            continue
-        cells: dict[str, Any] = {"configuration": group.label}
-        cells |= {
-            name: _median(one[name] for one in known)
-            for name in ("total", "training_only", "per_1000_steps", "price_per_h")
-        }
-        cells |= {phase: _median(one["dollars"][phase] for one in known) for phase in ("provisioning", "data", "idle")}
-        rows.append(row(cells, group.runs))
-    columns = [
-        ("configuration", "configuration", "text"),
-        ("price_per_h", "all nodes, an hour", "dollars"),
-        ("total", "all of it", "dollars"),
-        ("training_only", "training only", "dollars"),
-        ("provisioning", "provisioning", "dollars"),
-        ("data", "data", "dollars"),
-        ("idle", "idle", "dollars"),
-        ("per_1000_steps", "1,000 steps", "dollars"),
-    ]
-    note = "All nodes, from the command to their release; medians over runs. Training only is what E5 counted."
-    return table(f"cost-{collection.slug}", f"{collection.title}: cost", columns, rows, note) if rows else None
 
 
 def role_of(tasks: Sequence[str]) -> str:
@@ -247,7 +256,7 @@ def io_overhead(collection: Collection, digests: Digests) -> Table | None:
     rows = []
     for real in (group for group in collection.groups if group.data == "real"):
         for made in (group for group in collection.groups if group.data == "synthetic"):
-            if _without_data(real) != _without_data(made) or real.tasks != made.tasks:
+            if not _differ_in_data_alone(real, made):
                 continue
             with_input = real.estimate(digests, "examples_per_s", collection.how)
             without = made.estimate(digests, "examples_per_s", collection.how)
@@ -274,10 +283,33 @@ def io_overhead(collection: Collection, digests: Digests) -> Table | None:
     )
 
 
-def _without_data(group: Group) -> dict[str, Any]:
-    return {
-        name: value for name, value in group.settings.items() if name not in ("data", "dataset", "workload.dataset")
-    }
+def _differ_in_data_alone(real: Group, made: Group) -> bool:
+    """Whether the one has the other's data made up, or the made-up data set in its place; all else equal."""
+    names = [_dataset(group) for group in (real, made)]
+    is_in_its_place = names[0] != names[1] and names[1] == "synthetic"
+    if names[0] != names[1] and not is_in_its_place:
+        return False
+    chosen = real.chosen & made.chosen
+
+    def besides(group: Group) -> dict[str, Any]:
+        both = {**{name: value for name, value in group.facts.items() if name not in chosen}, **group.settings}
+        if isinstance(given := both.get("workload.dataset"), dict):
+            both |= {f"workload.dataset.{key}": value for key, value in given.items()}
+        return {
+            name: value
+            for name, value in both.items()
+            if name not in ("data", "dataset", "workload.dataset", "workload.dataset.name", SYNTHETIC)
+            and not (is_in_its_place and name.startswith("workload.dataset."))  # it has settings of its own
+        }
+
+    return real.tasks == made.tasks and besides(real) == besides(made)
+
+
+def _dataset(group: Group) -> Any:
+    """Its name, where that is a setting or known from the run."""
+    known = [group.settings.get(name) for name in ("dataset", "workload.dataset", "workload.dataset.name")]
+    found = next((one for one in known if one is not None), group.facts.get("workload.dataset.name"))
+    return found.get("name") if isinstance(found, dict) else found
 
 
 def every_run(digests: Digests) -> Table:

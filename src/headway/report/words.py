@@ -51,13 +51,15 @@ def interval(low: float, high: float, unit: str) -> str:
 
 
 def spread(value: dict[str, Any], unit: str) -> list[str]:
-    """Of a mean over samples: what 95 % of them stayed below, and the most."""
-    return [f"p95 {say(value['p95'], unit)}", f"most {say(value['max'], unit)}"]
+    """Of a mean over samples: what 95 % of them stayed below, the most, and by how much they vary."""
+    varies = value.get("variability")
+    more = [] if varies is None else [f"varies by {say(varies, 'share')}"]
+    return [f"p95 {say(value['p95'], unit)}", f"most {say(value['max'], unit)}", *more]
 
 
 def cell(value: Any, unit: str = "") -> str:
     """A cell of a table: a plain value, or an estimate (`value`, `low`, `high`, `num`), or a mean over
-    samples (`value`, `p95`, `max`)."""
+    samples (`value`, `p95`, `max`, `variability`)."""
     if not isinstance(value, dict):
         return say(value, unit)
     text = say(value["value"], unit)
