@@ -5,7 +5,7 @@ is not re-found, and where the contrary is not so either, the words begin with `
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -53,12 +53,19 @@ def _verdict(is_so: bool, is_contrary: bool, words: str) -> Judgement:
 Test = Callable[[Estimate], bool]
 
 
-def _of_effect(effect: Effect | None, figure: str, is_so: Test, is_contrary: Test) -> Judgement:
+def _of_effect(effect: Effect | None, figure: str, needed: str, is_so: Test, is_contrary: Test) -> Judgement:
+    """`needed`: what the conclusion's words ask for, where that is more than a difference."""
     if effect is None:
         return _missing(figure)
     if effect.value.num < 2:
         return Judgement("not measured yet", f"{_said(effect)}: one run of each says nothing")
-    return _verdict(is_so(effect.value), is_contrary(effect.value), _said(effect))
+    found = _verdict(is_so(effect.value), is_contrary(effect.value), _said(effect))
+    # Else somebody would read "30 % less" and wonder why "far less" is not re-found.
+    return found if found.verdict == "re-found" or not needed else replace(found, words=f"{found.words}; {needed}")
+
+
+def _needed(comparison: str, by: float) -> str:
+    return "" if by == 1 else f"needed: {comparison} {by:g} times as much"
 
 
 def _missing(figure: str) -> Judgement:
@@ -68,16 +75,19 @@ def _missing(figure: str) -> Judgement:
 def more(
     trials: Sequence[Measured], figure: str, when: Mapping[str, Any], than: Mapping[str, Any], by: float = 1.0
 ) -> Judgement:
-    """More when this than when that, all else equal, by more than a factor."""
+    """More when this than when that, all else equal, by more than a factor. Which factor a word asks for is in
+    docs/metrics.md."""
     effect = effect_of(trials, figure, when, than)
-    return _of_effect(effect, figure, lambda value: value.low > by, lambda value: value.high <= by)
+    needed = _needed("more than", by)
+    return _of_effect(effect, figure, needed, lambda value: value.low > by, lambda value: value.high <= by)
 
 
 def less(
     trials: Sequence[Measured], figure: str, when: Mapping[str, Any], than: Mapping[str, Any], by: float = 1.0
 ) -> Judgement:
     effect = effect_of(trials, figure, when, than)
-    return _of_effect(effect, figure, lambda value: value.high < by, lambda value: value.low >= by)
+    needed = _needed("less than", by)
+    return _of_effect(effect, figure, needed, lambda value: value.high < by, lambda value: value.low >= by)
 
 
 def not_more(
@@ -85,7 +95,8 @@ def not_more(
 ) -> Judgement:
     """Not more than by this factor: it does not pay."""
     effect = effect_of(trials, figure, when, than)
-    return _of_effect(effect, figure, lambda value: value.high <= by, lambda value: value.low > by)
+    needed = _needed("at most", by)
+    return _of_effect(effect, figure, needed, lambda value: value.high <= by, lambda value: value.low > by)
 
 
 def same(
@@ -96,6 +107,7 @@ def same(
     return _of_effect(
         effect_of(trials, figure, when, than),
         figure,
+        f"needed: within {within * 100:g} %",
         lambda value: low <= value.low and value.high <= high,
         lambda value: value.high < low or value.low > high,
     )
@@ -158,31 +170,39 @@ def flattens_earlier(
 
 
 def below_linear(trials: Sequence[Measured], figure: str, only: Mapping[str, Any] | None = None) -> Judgement:
-    """More tasks give more, but less than so many times as much; against the baseline of the sweep."""
+    """More tasks give more, but less than so many times as much; against the baseline of the sweep. With the most tasks
+    that is beyond chance, and with no number of tasks the contrary is: a curve that begins above linear and ends below
+    is neither."""
     found = _speedups(trials, figure, only)
     if not found or found[-1].value.num < 2:
         return _missing(figure)
     last = found[-1]
-    is_contrary = last.efficiency.low >= 1 or last.value.high <= 1
-    return _verdict(last.efficiency.high < 1 and last.value.low > 1, is_contrary, _speedup_words(found))
+    is_above = any(one.is_above_linear for one in found)
+    is_contrary = is_above or last.efficiency.low >= 1 or last.value.high <= 1
+    is_so = last.is_below_linear and last.value.low > 1 and not is_above
+    return _verdict(is_so, is_contrary, _speedup_words(found))
 
 
 def above_linear(trials: Sequence[Measured], figure: str, only: Mapping[str, Any] | None = None) -> Judgement:
+    """More than so many times as much with the most tasks, beyond chance, and with no number of tasks less."""
     found = _speedups(trials, figure, only)
     if not found or found[-1].value.num < 2:
         return _missing(figure)
-    return _verdict(found[-1].is_above_linear, found[-1].efficiency.high <= 1, _speedup_words(found))
+    is_below = any(one.is_below_linear for one in found)
+    is_contrary = is_below or found[-1].efficiency.high <= 1
+    return _verdict(found[-1].is_above_linear and not is_below, is_contrary, _speedup_words(found))
 
 
 def near_linear(
     trials: Sequence[Measured], figure: str, least: float, only: Mapping[str, Any] | None = None
 ) -> Judgement:
-    """With the most tasks the efficiency is at least this."""
+    """The efficiency is at least this, whatever the number of tasks."""
     found = _speedups(trials, figure, only)
     if not found or found[-1].value.num < 2:
         return _missing(figure)
-    last = found[-1].efficiency
-    return _verdict(last.low >= least, last.high < least, _speedup_words(found))
+    known = [one.efficiency for one in found if one.efficiency.num > 1]
+    is_so, is_contrary = all(one.low >= least for one in known), any(one.high < least for one in known)
+    return _verdict(is_so, is_contrary, _speedup_words(found))
 
 
 def overhead(trials: Sequence[Measured], figure: str, most: float) -> Judgement:

@@ -50,6 +50,11 @@ class Speedup:
         """More than ideal, and not by chance: mostly a sign that the baseline is not what its name says."""
         return self.efficiency.num > 1 and self.efficiency.low > 1.0
 
+    @property
+    def is_below_linear(self) -> bool:
+        """Less than ideal, and not by chance."""
+        return self.efficiency.num > 1 and self.efficiency.high < 1.0
+
 
 def kind_of(figures: Iterable[Mapping[str, Any]]) -> Kind:
     """Of runs' summaries: a batch that all tasks share is the same work for any number of them."""
