@@ -14,6 +14,8 @@ HeadwayError                    1   something went wrong that the message explai
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class HeadwayError(Exception):
     """Base of all errors with a message meant for the user."""
@@ -23,6 +25,11 @@ class HeadwayError(Exception):
 
 class SpecError(HeadwayError):
     exit_code = 2
+
+    def __init__(self, message: str, unknown: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.unknown = tuple(unknown)
+        """Dotted paths of settings that do not exist: whoever names one has not meant what else was set."""
 
 
 class NotFound(HeadwayError):

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from headway.bench.conduct import prepare
 from headway.bench.folder import SweepFolder
 from headway.cli import app
+from headway.cli.bench import Show
 from headway.cli.sweeps import choice_text, interval_text, print_csv
 from headway.errors import NotFound, SiteError, SpecError
 from headway.metrics.estimate import estimate
@@ -49,6 +50,29 @@ def test_a_dry_run_shows_every_trial_and_why_some_are_left_out_and_makes_nothing
     table = list(csv.DictReader(io.StringIO(says(tmp_path, "bench", str(path), "--dry-run", "-o", "csv"))))
     assert [(row["key"], row["tasks"]) for row in table] == [("training-1", "1"), ("training-4", "4")]
     assert not (tmp_path / "sweeps").exists()
+
+
+def test_what_is_left_out_is_said_with_its_reason_before_anything_starts(tmp_path: Path) -> None:
+    vary = {"cluster.training": [1, 4, 5]}
+    path = sweep_file(tmp_path, vary=vary, set={"strategy": "allreduce"}, quota={"tasks": 3})
+    stream = io.StringIO()
+    Show(stream).begin(prepare(load_sweep(path), tmp_path))
+    assert stream.getvalue().splitlines()[1:] == [
+        "left out   training-4: quota: it has 4 tasks, and 3 are allowed",
+        "left out   training-5: quota: it has 5 tasks, and 3 are allowed",
+    ]
+
+
+def test_candidates_of_a_search_that_are_left_out_are_said_too(tmp_path: Path) -> None:
+    job = {
+        "workload": {"model": "softmax", "dataset": "synthetic"},
+        "strategy": "ps-async",
+        "cluster": {"training": 2, "ps": 1},
+    }
+    path = sweep_file(tmp_path, job=job, vary={"cluster.ps": {"best_of": [1, 9]}}, quota={"tasks": 4})
+    stream = io.StringIO()
+    Show(stream).begin(prepare(load_sweep(path), tmp_path))
+    assert "left out   ps-9: quota: it has 11 tasks, and 4 are allowed" in stream.getvalue()
 
 
 def test_a_dry_run_of_a_search_says_what_it_chooses_from(tmp_path: Path) -> None:
