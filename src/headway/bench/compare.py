@@ -115,10 +115,12 @@ class Comparison:
 def open_side(root: Path, name: str) -> Side:
     """A sweep or a run, whichever has this name."""
     try:
-        return _of_sweep(SweepFolder.find(root, name))
+        sweep = SweepFolder.find(root, name)
     except NotFound as no_sweep:
         if "could be any of" in str(no_sweep):
             raise
+    else:
+        return _of_sweep(sweep)
     try:
         return _of_run(Run(RunFolder.find(root, name)))
     except NotFound as error:
