@@ -218,7 +218,7 @@ def _effect(left: Point, right: Point, figure: str) -> Effect:
 def run_samples(run: Run, figure: str) -> list[float]:
     """Of one run: rates of equal parts of its measured time; other figures have one value."""
     figures = result(run)
-    value = finite_figure(figures, figure)
+    value = finite_figure(run, figures, figure)
     if value is None:
         return []
     span = window(run) if figure in RATES else None

@@ -120,7 +120,7 @@ def value_in_words(value: Any) -> str:
 
 def samples(trial: Trial, figure: str = "examples_per_s") -> list[float]:
     """That figure of the runs that count; also one by a dotted name, such as `role_use.ps.rss.max`."""
-    found = [finite_figure(run.figures, figure) for run in trial.runs if run.counts and run.figures]
+    found = [finite_figure(Run(run.folder), run.figures, figure) for run in trial.runs if run.counts and run.figures]
     return [value for value in found if value is not None]
 
 
