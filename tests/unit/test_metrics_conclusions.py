@@ -140,6 +140,27 @@ def test_a_curve_on_both_sides_of_linear_is_neither_below_nor_above(
     assert all(each.is_clear for each in found.values())
 
 
+@pytest.mark.parametrize(
+    ("steps", "batch", "verdict"),
+    [(1000, 100, "re-found"), (1000, None, "not re-found")],  # the same batches in all; or those of every task
+)
+def test_a_speedup_of_times_counts_the_work_that_was_done(steps: int, batch: int | None, verdict: str) -> None:
+    """Of four tasks in half the time: half of what four could do of the same work, twice that of four times as much."""
+
+    def runs(tasks: int, seconds: float) -> tuple[dict[str, Any], ...]:
+        asked = {"asked_steps": steps, "asked_batch": batch or 100 * tasks}
+        return tuple({"training_seconds": seconds * noise, **asked} for noise in NOISE)
+
+    trials = [
+        Measured({"strategy": "single"}, 1, True, "real", runs(1, 100.0), name="single"),
+        Measured({"cluster.worker": 4, "cluster.ps": 1}, 4, False, "real", runs(4, 80.0)),
+        Measured({"cluster.worker": 4, "cluster.ps": 2}, 4, False, "real", runs(4, 50.0)),  # the best: the shortest
+    ]
+    found = FUNCTIONS["below_linear"](trials, figure="training_seconds")
+    assert found.verdict == verdict
+    assert f"4 tasks: {2 if batch else 8}.00" in found.words
+
+
 def test_a_single_run_with_few_tasks_turns_no_curve_round() -> None:
     once = replace(curve(two=1.2)[1], figures=({"examples_per_s": 240.0},))
     trials = [*curve(six=0.8), once]

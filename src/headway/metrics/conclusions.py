@@ -13,7 +13,7 @@ from headway.metrics.effect import in_words, ratio
 from headway.metrics.estimate import Estimate, bootstrap, checked, estimate, medians
 from headway.metrics.factors import Effect, Measured, effect_of, is_baseline_of, unique
 from headway.metrics.published import Conclusion
-from headway.metrics.scaling import Point, Speedup, kind_of, speedup
+from headway.metrics.scaling import Point, Speedup, kind_of, speedup, what_is
 
 Verdict = Literal["re-found", "not re-found", "not testable here", "not measured yet"]
 NOT_CLEAR = "not clear: "
@@ -282,7 +282,7 @@ def _speedups(trials: Sequence[Measured], figure: str, only: Mapping[str, Any] |
     for trial in trials:
         if trial.is_baseline or not trial.samples(figure) or not trial.matches(only or {}):
             continue
-        if trial.tasks not in best or _middle(trial, figure) > _middle(best[trial.tasks], figure):
+        if trial.tasks not in best or _is_faster(trial, best[trial.tasks], figure):
             best[trial.tasks] = trial
     found = []
     for tasks in sorted(best):
@@ -291,10 +291,14 @@ def _speedups(trials: Sequence[Measured], figure: str, only: Mapping[str, Any] |
         if own and tasks > own[0].tasks:
             name = own[0].name or f"{own[0].tasks} tasks"
             baseline = Point(own[0].tasks, tuple(own[0].samples(figure)), name)
-            found += speedup(
-                [Point(tasks, tuple(trial.samples(figure)), f"{tasks} tasks")], baseline, kind_of(trial.figures)
-            )
+            point = Point(tasks, tuple(trial.samples(figure)), f"{tasks} tasks")
+            found += speedup([point], baseline, kind_of(trial.figures, own[0].figures, figure), what_is(figure))
     return found
+
+
+def _is_faster(one: Measured, other: Measured, figure: str) -> bool:
+    here, there = _middle(one, figure), _middle(other, figure)
+    return here < there if what_is(figure) == "seconds" else here > there
 
 
 def _middle(trial: Measured, figure: str) -> float:
