@@ -6,13 +6,15 @@ HeadwayError                    1   something went wrong that the message explai
 ├── DataError                   4   a data set cannot be had, or is damaged
 ├── SiteError                   5   the site cannot give what the job asks (isolation, ports, nodes)
 ├── RunFailed                   6   the run started and failed; its folder says why
-├── FormatError                 7   a file of a run folder is damaged or from a newer version
+├── FormatError                 7   a file of a run folder is damaged, missing or from a newer version
 └── Busy                        8   the run is (not) running, so this cannot be done now
 
 130 is a run stopped by Ctrl-C. A user's mistake shows the message alone; a traceback is a bug in Headway.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 
 class HeadwayError(Exception):
@@ -23,6 +25,11 @@ class HeadwayError(Exception):
 
 class SpecError(HeadwayError):
     exit_code = 2
+
+    def __init__(self, message: str, unknown: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.unknown = tuple(unknown)
+        """Dotted paths of settings that do not exist: whoever names one has not meant what else was set."""
 
 
 class NotFound(HeadwayError):
@@ -43,6 +50,10 @@ class RunFailed(HeadwayError):
 
 class FormatError(HeadwayError):
     exit_code = 7
+
+
+class MissingFile(FormatError, FileNotFoundError):
+    """A file of a run folder is not there. Whoever reads one that may not be there yet catches FileNotFoundError."""
 
 
 class Busy(HeadwayError):

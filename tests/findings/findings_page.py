@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,19 @@ class Result:
     date: str = ""
     commit: str = ""
     """When it was run, and of what."""
+
+
+def read_results(lines: Iterable[str]) -> tuple[dict[str, Result], dict[str, Any]]:
+    """By cell, and the machine. The last result of a cell counts, and only for the job that it was made with."""
+    jobs = {cell.name: cell.job for cell in CELLS}
+    known: dict[str, Result] = {}
+    machine: dict[str, Any] = {}
+    for row in map(json.loads, lines):
+        if "machine" in row:
+            machine = row["machine"]
+        elif row["cell"] in jobs and row["job"] == jobs[row["cell"]]:
+            known[row["cell"]] = Result(**{key: row[key] for key in Result.__dataclass_fields__ if key in row})
+    return known, machine
 
 
 def rules_of(seen: Result) -> list[str]:

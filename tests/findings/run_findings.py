@@ -36,7 +36,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "real")]
 
 from conditions import CELLS, Cell  # noqa: E402
-from findings_page import Result, page, problems_of, rules_of  # noqa: E402
+from findings_page import Result, page, problems_of, read_results, rules_of  # noqa: E402
 
 from headway.findings import Finding, findings  # noqa: E402
 from headway.findings.apply import of_trials  # noqa: E402
@@ -160,29 +160,21 @@ def of_sweep(cell: Cell, known: dict[str, Result]) -> list[Finding] | None:
 class Matrix:
     def __init__(self, runs: Path) -> None:
         self.runs = runs
-        self.known: dict[str, Result] = {}
-        self.machine: dict[str, Any] = {}
         self.made = {key: value for key, value in _machine().items() if key in ("date", "commit")}
-        if RESULTS.exists():
-            for line in RESULTS.read_text(encoding="utf-8").splitlines():
-                self._take(json.loads(line))
-
-    def _take(self, row: dict[str, Any]) -> None:
-        if "machine" in row:
-            self.machine = row["machine"]
-            return
-        cell = next((one for one in CELLS if one.name == row["cell"]), None)
-        if cell is not None and row["job"] == cell.job:
-            self.known[cell.name] = Result(**{key: row[key] for key in Result.__dataclass_fields__ if key in row})
+        lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else []
+        self.known, self.machine = read_results(lines)
 
     def add(self, cell: Cell, seen: Result) -> None:
         self._write({"cell": cell.name, "job": cell.job, **dataclasses.asdict(seen)})
 
     def _write(self, row: dict[str, Any]) -> None:
         RESULTS.parent.mkdir(parents=True, exist_ok=True)
+        line = json.dumps(row)
         with RESULTS.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-        self._take(json.loads(json.dumps(row)))
+            file.write(line + "\n")
+        known, machine = read_results([line])
+        self.known |= known
+        self.machine = machine or self.machine
 
     def tidy(self) -> None:
         """The last result of each cell, and nothing else."""

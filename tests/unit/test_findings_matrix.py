@@ -16,10 +16,11 @@ TESTS = Path(__file__).parents[1]
 sys.path.insert(0, str(TESTS / "findings"))
 
 from conditions import CELLS, EXPLAINED, HEALTHY, Cell  # noqa: E402
-from findings_page import Result, page, problems_of  # noqa: E402
+from findings_page import Result, page, problems_of, read_results  # noqa: E402
 
 NAMES = {rule.name for rule in rules()}
 DOCUMENT = TESTS.parent / "docs" / "findings.md"
+RESULTS = TESTS.parent / "benchmarks" / "results" / "findings.jsonl"
 
 
 def cell_of(name: str) -> Cell:
@@ -85,9 +86,44 @@ def test_the_page_has_every_rule_and_says_what_was_not_found() -> None:
     assert "UNEXPLAINED" in text
 
 
-def test_the_document_has_the_rules_as_they_are() -> None:
-    """docs/findings.md is made again whenever a rule changes: run_findings.py --report."""
-    document = DOCUMENT.read_text(encoding="utf-8")
-    for rule in rules():
-        for words in (rule.means, rule.threshold, rule.advice):
-            assert words in document
+def stored() -> list[str]:
+    return RESULTS.read_text(encoding="utf-8").splitlines()
+
+
+def test_the_document_is_that_of_the_stored_results_and_of_the_rules_as_they_are() -> None:
+    """docs/findings.md is made again whenever a rule or a result changes: run_findings.py --report."""
+    assert DOCUMENT.read_text(encoding="utf-8") == page(*read_results(stored()))
+
+
+def test_every_cell_has_a_stored_result_of_the_job_that_it_has_now() -> None:
+    """Else the page would leave it out, or show what another job did."""
+    known, machine = read_results(stored())
+    assert set(known) == {cell.name for cell in CELLS}
+    assert set(machine) == {"date", "cores", "cpu", "python", "commit"}
+    assert len(stored()) == len(CELLS) + 1
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
+def test_a_stored_result_has_no_problem(cell: Cell) -> None:
+    """What was provoked was found, what else was found is explained, and no run broke off."""
+    assert problems_of(cell, read_results(stored())[0][cell.name]) == []
+
+
+def test_healthy_runs_have_no_trouble() -> None:
+    known, _ = read_results(stored())
+    healthy = [known[cell.name] for cell in CELLS if cell.condition == HEALTHY]
+    assert [one["rule"] for seen in healthy for one in seen.found if one["trouble"]] == []
+
+
+def test_a_result_of_another_job_does_not_count_and_of_several_the_last_does() -> None:
+    cell = cell_of("server_network-a")
+    rows: list[dict[str, Any]] = [
+        {"machine": {"cores": 2}},
+        {"cell": cell.name, "job": cell.job, "found": []},
+        {"cell": cell.name, "job": cell.job, "found": [found("server_network")]},
+        {"cell": cell.name, "job": {"name": "another"}, "found": []},
+        {"cell": "gone-a", "job": {}, "found": []},
+    ]
+    known, machine = read_results(map(json.dumps, rows))
+    assert {name: len(seen.found) for name, seen in known.items()} == {cell.name: 1}
+    assert machine == {"cores": 2}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -11,10 +13,12 @@ import pytest
 from headway.metrics.conclusions import FUNCTIONS, judge
 from headway.metrics.factors import Measured, effect_of, effects
 from headway.metrics.lookup import figure_of
-from headway.metrics.published import Conclusion, table
+from headway.metrics.published import Conclusion, table, tables
 from headway.metrics.shape import compare
 
 NOISE = (0.99, 1.0, 1.01)
+NOISE_OF_A_TENTH_PER_CENT = (0.999, 1.0, 1.001)
+SIDES = ("more", "less")
 
 
 def trial(settings: Mapping[str, Any], tasks: int = 2, **figures: float) -> Measured:
@@ -135,6 +139,137 @@ def test_a_verdict_rests_on_the_best_trial_of_each_size_and_its_baseline() -> No
         found = FUNCTIONS[function]([*SCALING, slower], figure="examples_per_s", **over)
         assert [one.tasks for one in sorted(found.trials, key=lambda one: one.tasks)] == [1, 2, 3, 4]
         assert not any(one is slower for one in found.trials)
+
+
+def curve(**efficiencies: float) -> list[Measured]:
+    """Speed-ups with so many tasks (`two=1.2`), against a single machine."""
+    tasks = {"two": 2, "three": 3, "four": 4, "six": 6}
+    return [SCALING[0]] + [
+        trial({"cluster.worker": tasks[name]}, tasks[name], examples_per_s=100 * tasks[name] * efficiency)
+        for name, efficiency in efficiencies.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("trials", "below", "above"),
+    [
+        (curve(two=0.95, six=0.8), "re-found", "not re-found"),
+        (curve(two=1.0, six=0.8), "re-found", "not re-found"),  # in doubt at 2 tasks: no contrary
+        (curve(two=1.2, four=1.05, six=0.8), "not re-found", "not re-found"),
+        (curve(two=1.2, six=1.1), "not re-found", "re-found"),
+        (curve(two=1.0, six=1.1), "not re-found", "re-found"),
+        (curve(two=0.8, six=1.1), "not re-found", "not re-found"),
+        (curve(two=0.45, six=0.15), "not re-found", "not re-found"),  # more tasks give less
+    ],
+)
+def test_a_curve_on_both_sides_of_linear_is_neither_below_nor_above(
+    trials: list[Measured], below: str, above: str
+) -> None:
+    found = {name: FUNCTIONS[name](trials, figure="examples_per_s") for name in ("below_linear", "above_linear")}
+    assert {name: each.verdict for name, each in found.items()} == {"below_linear": below, "above_linear": above}
+    assert all(each.is_clear for each in found.values())
+
+
+@pytest.mark.parametrize(
+    ("steps", "batch", "verdict"),
+    [(1000, 100, "re-found"), (1000, None, "not re-found")],  # the same batches in all; or those of every task
+)
+def test_a_speedup_of_times_counts_the_work_that_was_done(steps: int, batch: int | None, verdict: str) -> None:
+    """Of four tasks in half the time: half of what four could do of the same work, twice that of four times as much."""
+
+    def runs(tasks: int, seconds: float) -> tuple[dict[str, Any], ...]:
+        asked = {"asked_steps": steps, "asked_batch": batch or 100 * tasks}
+        return tuple({"training_seconds": seconds * noise, **asked} for noise in NOISE)
+
+    trials = [
+        Measured({"strategy": "single"}, 1, True, "real", runs(1, 100.0), name="single"),
+        Measured({"cluster.worker": 4, "cluster.ps": 1}, 4, False, "real", runs(4, 80.0)),
+        Measured({"cluster.worker": 4, "cluster.ps": 2}, 4, False, "real", runs(4, 50.0)),  # the best: the shortest
+    ]
+    found = FUNCTIONS["below_linear"](trials, figure="training_seconds")
+    assert found.verdict == verdict
+    assert f"4 tasks: {2 if batch else 8}.00" in found.words
+
+
+def test_a_single_run_with_few_tasks_turns_no_curve_round() -> None:
+    once = replace(curve(two=1.2)[1], figures=({"examples_per_s": 240.0},))
+    trials = [*curve(six=0.8), once]
+    assert FUNCTIONS["below_linear"](trials, figure="examples_per_s").verdict == "re-found"
+    low = replace(once, figures=({"examples_per_s": 20.0},))
+    assert FUNCTIONS["near_linear"]([*curve(six=0.8), low], figure="examples_per_s", least=0.75).verdict == "re-found"
+
+
+def test_nearly_linear_is_so_with_every_number_of_tasks() -> None:
+    found = FUNCTIONS["near_linear"](curve(two=0.6, three=0.8), figure="examples_per_s", least=0.75)
+    assert (found.verdict, found.is_clear) == ("not re-found", True)
+    unclear = FUNCTIONS["near_linear"](curve(two=0.75, three=0.8), figure="examples_per_s", least=0.75)
+    assert (unclear.verdict, unclear.is_clear) == ("not re-found", False)
+
+
+def conclusion(table_name: str, name: str) -> Conclusion:
+    return next(each for each in table(table_name).conclusions if each.name == name)
+
+
+@pytest.mark.parametrize(
+    ("name", "figure", "sync", "verdict"),
+    [
+        ("sync-slower", "steps_per_s", 19.0, "re-found"),  # E3's own: 312 s against 12.7 s
+        ("sync-slower", "steps_per_s", 300.0, "not re-found"),  # a third less is slower, and not far
+        ("sync-more-network", "nodes", 1.2, "re-found"),
+        ("sync-more-network", "nodes", 1.03, "not re-found"),
+    ],
+)
+def test_far_is_a_factor_of_two_and_more_is_five_per_cent(name: str, figure: str, sync: float, verdict: str) -> None:
+    def runs(value: float) -> tuple[dict[str, Any], ...]:
+        made = [value * noise for noise in NOISE_OF_A_TENTH_PER_CENT]
+        return tuple({figure: [{"loopback_sent": each}] if figure == "nodes" else each} for each in made)
+
+    of_async = 450.0 if figure == "steps_per_s" else 1.0
+    trials = [
+        Measured({"strategy": "ps-async"}, 2, False, "real", runs(of_async)),
+        Measured({"strategy": "ps-sync"}, 2, False, "real", runs(sync)),
+    ]
+    found = judge(conclusion("e3-softmax", name), trials)
+    assert (found.verdict, found.is_clear) == (verdict, True)
+    assert ("needed: " in found.words) == (verdict == "not re-found")  # a reader sees what was missing
+
+
+def test_sooner_by_a_third_is_not_far_sooner() -> None:
+    def trials(of_async: float) -> list[Measured]:
+        sides = {"ps-async": of_async, "ps-sync": 60.0}
+        return [
+            Measured(
+                {"strategy": strategy},
+                2,
+                False,
+                "real",
+                tuple({"time_to_accuracy": {"0.9": {"seconds": seconds * noise}}} for noise in NOISE),
+            )
+            for strategy, seconds in sides.items()
+        ]
+
+    far = conclusion("e3-softmax", "accuracy-async-sooner")
+    assert judge(far, trials(20.0)).verdict == "re-found"
+    found = judge(far, trials(40.0))
+    assert found.verdict == "not re-found"
+    assert found.words.endswith("needed: less than 0.5 times as much")
+
+
+@pytest.mark.parametrize(
+    "each",
+    [each for one in tables().values() for each in one.conclusions if (each.test or {}).get("function") in SIDES],
+    ids=lambda each: each.name,
+)
+def test_a_conclusion_needs_as_much_as_its_words_say(each: Conclusion) -> None:
+    """docs/metrics.md, Beside what was published."""
+    by = float((each.test or {}).get("by", 1.0))
+    factor = by if (each.test or {})["function"] == "more" else 1 / by
+    if re.search(r"\bfar\b", each.text):
+        assert factor >= 2
+    elif "a little" in each.text:
+        assert factor == 1
+    else:
+        assert factor >= 1.05
 
 
 def test_speedup_words_name_the_baseline_and_count_tasks() -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
+from headway.bench.plan import make_plan
 from headway.metrics.published import table
-from headway.metrics.scaling import Kind, Point, speedup, trend
+from headway.metrics.scaling import Kind, Point, kind_of, speedup, trend
+from headway.record.distributions import asked_batch
+from headway.spec.load import parse_job
+from headway.spec.resolve import resolve
+from headway.spec.sweep import load_sweep
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 KINDS: tuple[Kind, ...] = ("strong", "weak")
 
 
@@ -47,6 +56,51 @@ def test_of_seconds_weak_scaling_counts_the_work_that_has_grown() -> None:
     alone = Point(1, (1.0,), "single")
     assert speedup([Point(2, (1.0,), "2")], alone, "weak", "seconds")[0].value.value == 2.0
     assert speedup([Point(2, (0.5,), "2")], alone, "strong", "seconds")[0].value.value == 2.0
+
+
+def asked(steps: int | None, batch: int, global_batch: int | None = None) -> list[dict[str, Any]]:
+    """Two repeats that were asked for so many global steps, with so many examples in each."""
+    return [{"asked_steps": steps, "asked_batch": batch, "global_batch_size": global_batch}] * 2
+
+
+@pytest.mark.parametrize(
+    ("figures", "baseline", "of_time", "of_rate"),
+    [
+        (asked(10000, 100), asked(10000, 100), "strong", "weak"),  # E1 --full: ps-async, one batch in a step
+        (asked(6000, 300), asked(6000, 100), "weak", "weak"),  # ps-sync, each of three tasks has its batch
+        (asked(6000, 100, 100), asked(6000, 100, 100), "strong", "strong"),
+        (asked(94, 6400), asked(600, 1000), "strong", "weak"),  # ten epochs of 60,000: steps are rounded up
+        (asked(None, 300), asked(None, 100), "weak", "weak"),  # so many measured steps of each task
+        (asked(None, 100, 100), asked(None, 100, 100), "strong", "strong"),
+        (asked(10000, 100), asked(None, 100), "weak", "weak"),
+        (asked(10000, 100), [], "weak", "weak"),
+    ],
+)
+def test_of_a_time_strong_scaling_is_the_same_work_in_all(
+    figures: list[dict[str, Any]], baseline: list[dict[str, Any]], of_time: str, of_rate: str
+) -> None:
+    assert kind_of(figures, baseline, "training_seconds") == of_time
+    assert kind_of(figures, baseline, "examples_per_s") == of_rate
+    assert kind_of(figures) == of_rate
+    assert kind_of(figures, baseline, "time_to_accuracy.0.9") == "strong"  # the same goal
+
+
+def test_of_unlike_batches_the_work_is_what_was_made_of_the_steps() -> None:
+    unlike: list[dict[str, Any]] = [{"asked_steps": 1000, "asked_batch": None, "effective_batch": 100.4}]
+    assert kind_of(unlike, asked(1000, 100), "training_seconds") == "strong"
+
+
+def test_e1s_full_method_is_strong_and_its_local_form_is_weak() -> None:
+    """As its jobs ask for it: what a run would be called follows from the example alone."""
+    for full, kind in ((True, "strong"), (False, "weak")):
+        plan = make_plan(load_sweep(EXAMPLES / "e1-scaling.yaml", full=full), num_cores=2)
+        jobs = {trial.tasks: resolve(parse_job(trial.job), 2, core_speed=1.0).job for trial in plan.trials}
+        figures = {
+            tasks: [{"asked_steps": job.training.stop.steps, "asked_batch": asked_batch(job.model_dump(mode="json"))}]
+            for tasks, job in jobs.items()
+        }
+        assert sorted(figures) == [1, 2, 3, 4, 5, 6]
+        assert {kind_of(figures[n], figures[1], "training_seconds") for n in range(2, 7)} == {kind}
 
 
 def test_a_baseline_may_have_several_tasks() -> None:

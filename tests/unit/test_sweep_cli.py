@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from headway.bench.conduct import prepare
 from headway.bench.folder import SweepFolder
 from headway.cli import app
+from headway.cli.bench import Show
 from headway.cli.sweeps import choice_text, interval_text, print_csv
 from headway.errors import NotFound, SiteError, SpecError
 from headway.metrics.estimate import estimate
@@ -51,6 +52,29 @@ def test_a_dry_run_shows_every_trial_and_why_some_are_left_out_and_makes_nothing
     assert not (tmp_path / "sweeps").exists()
 
 
+def test_what_is_left_out_is_said_with_its_reason_before_anything_starts(tmp_path: Path) -> None:
+    vary = {"cluster.training": [1, 4, 5]}
+    path = sweep_file(tmp_path, vary=vary, set={"strategy": "allreduce"}, quota={"tasks": 3})
+    stream = io.StringIO()
+    Show(stream).begin(prepare(load_sweep(path), tmp_path))
+    assert stream.getvalue().splitlines()[1:] == [
+        "left out   training-4: quota: it has 4 tasks, and 3 are allowed",
+        "left out   training-5: quota: it has 5 tasks, and 3 are allowed",
+    ]
+
+
+def test_candidates_of_a_search_that_are_left_out_are_said_too(tmp_path: Path) -> None:
+    job = {
+        "workload": {"model": "softmax", "dataset": "synthetic"},
+        "strategy": "ps-async",
+        "cluster": {"training": 2, "ps": 1},
+    }
+    path = sweep_file(tmp_path, job=job, vary={"cluster.ps": {"best_of": [1, 9]}}, quota={"tasks": 4})
+    stream = io.StringIO()
+    Show(stream).begin(prepare(load_sweep(path), tmp_path))
+    assert "left out   ps-9: quota: it has 11 tasks, and 4 are allowed" in stream.getvalue()
+
+
 def test_a_dry_run_of_a_search_says_what_it_chooses_from(tmp_path: Path) -> None:
     job = {
         "workload": {"model": "softmax", "dataset": "mnist"},
@@ -73,7 +97,7 @@ def test_a_dry_run_of_what_goes_on_shows_what_is_open_and_starts_nothing(measure
         ("batch-size-20", 1, 3),
     ]
     assert measured.trials_file.read_text() == before
-    with pytest.raises(SiteError, match="share this machine's cores"):
+    with pytest.raises(SpecError, match=r"--parallel 2: .* was begun with 1"):
         says(tmp_path, "bench", "--resume", "last", "--parallel", "2", "--dry-run")
 
 
@@ -157,8 +181,8 @@ def test_a_comparison_is_in_words_and_names_doubtful_runs(measured: SweepFolder,
 
 def test_mistakes_are_refused_with_one_message(measured: SweepFolder, tmp_path: Path) -> None:
     path = str(sweep_file(tmp_path))
-    with pytest.raises(SiteError, match="share this machine's cores"):
-        says(tmp_path, "bench", path, "--parallel", "2")
+    with pytest.raises(SiteError, match="each trial needs cores of its own"):
+        says(tmp_path, "bench", path, "--parallel", "100000")
     with pytest.raises(SpecError, match="--budget 'soon'"):
         says(tmp_path, "bench", path, "--budget", "soon")
     with pytest.raises(SpecError, match="which sweep"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ from headway.bench.figures import NO_OUTCOME, NUMBERS, PARTS, check_figure, why_
 from headway.bench.folder import SweepFolder, samples
 from headway.bench.judge import Machine, judged
 from headway.errors import SpecError
+from headway.metrics.lookup import DERIVED, OF_SETTINGS
 from headway.record.run import Run
 from headway.spec.sweep import load_sweep
+
+METRICS = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 @pytest.fixture
@@ -33,6 +37,30 @@ def test_every_name_in_a_runs_summary_is_known(sweep: SweepFolder) -> None:
             assert value is None or isinstance(value, (int, float))
         if name in PARTS:
             assert value is None or isinstance(value, (dict, list))
+
+
+def defined() -> set[str]:
+    """Figures that begin a row of a table in docs/metrics.md: with a formula, and with what they are not."""
+    rows = [line.split(" | ") for line in METRICS.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    whole = [cells for cells in rows if len(cells) > 2 and all(cell.strip(" |") for cell in cells)]
+    return {name for cells in whole for name in re.findall(r"`(\w+)`", cells[0])}
+
+
+@pytest.mark.parametrize("name", [*NUMBERS, *DERIVED, *OF_SETTINGS])
+def test_every_figure_is_defined_in_the_documentation(name: str) -> None:
+    assert name in defined()
+
+
+def test_seconds_of_an_epoch_are_of_the_data_that_the_job_asked(tmp_path: Path) -> None:
+    sizes = {"workload.dataset.size": [1000, 3000]}
+    sweep = prepare(load_sweep(sweep_file(tmp_path, vary=sizes, measure={"figure": "seconds_per_epoch"})), tmp_path)
+    for size in (1000, 3000):
+        record(sweep, f"size-{size}", 0.1)  # 100 examples in a step: 1,000 in a second
+        trial = sweep.trial(f"size-{size}")
+        assert samples(trial, "seconds_per_epoch") == [pytest.approx(size / 1000)]
+        run = Run(trial.runs[0].folder)
+        assert run_samples(run, "seconds_per_epoch") == [pytest.approx(size / 1000)]
+        assert judged(run, "seconds_per_epoch", Machine())["value"] == pytest.approx(size / 1000)
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,73 @@ def test_a_sweep_of_which_nothing_can_be_run_is_refused(tmp_path: Path) -> None:
         plan(tmp_path, vary={"strategy": [{"kind": "ps-sync", "pull_ahead": 1}]})
 
 
+def test_a_sweep_of_which_only_the_baseline_can_be_run_is_refused(tmp_path: Path) -> None:
+    wrong = {"vary": {"strategy": ["ps-asinc", "ps-snyc"]}, "baseline": {"strategy": "single"}}
+    with pytest.raises(SpecError, match=r"no trial besides the baseline can be run\n.*did you mean 'ps-async'"):
+        plan(tmp_path, **wrong)
+
+
+def test_a_sweep_of_which_the_quota_leaves_only_the_baseline_is_none_of_our_business(tmp_path: Path) -> None:
+    found = plan(tmp_path, vary={"cluster.training": [6]}, baseline={"strategy": "single"}, quota={"vcpus": 2})
+    assert [(trial.is_baseline, bool(trial.left_out)) for trial in found.trials] == [(True, False), (False, True)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"vary": {"strategy.exchnge": ["at_will", "in_turn"]}}, "strategy.exchnge: unknown setting; did you mean"),
+        ({"vary": {"strategy.exchnge": ["in_turn"], "cluster.training": [1, 2]}}, "strategy.exchnge: unknown setting"),
+        ({"vary": {"workload.batchsize": [10, 20]}}, "workload.batchsize: unknown setting; did you mean 'batch_size'"),
+        ({"vary": {"workload.model.layers": [1, 2]}}, "workload.model.layers: unknown setting"),
+        ({"vary": {"clustr.training": [1, 2]}}, "clustr: unknown setting; did you mean 'cluster'"),
+        ({"vary": {"cluster.pss": {"best_of": [1, 2]}}}, "cluster.pss: unknown setting"),
+        ({"vary": {"seed": [1, 2]}, "one_at_a_time": {"workload.batchsize": [10]}}, "workload.batchsize: unknown"),
+        ({"vary": {"seed": [1, 2]}, "also": [{"workload.batchsize": 10}]}, "workload.batchsize: unknown"),
+        ({"vary": {"seed": [1, 2]}, "baseline": {"stratgy": "single"}}, "stratgy: unknown setting"),
+    ],
+)
+def test_a_setting_that_no_trial_knows_is_refused_before_anything_starts(
+    tmp_path: Path, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        plan(tmp_path, **{"baseline": {"strategy": "single"}, **settings})
+    assert message in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 2  # told once, however many trials there are
+
+
+def test_a_setting_that_only_some_trials_know_leaves_out_the_others(tmp_path: Path) -> None:
+    found = plan(
+        tmp_path,
+        set={"workload.dataset": "cifar10"},
+        vary={"workload.model": ["resnet", "softmax"], "workload.model.depth": [20, 32]},
+    )
+    assert [trial.settings["workload.model"] for trial in found.trials if trial.left_out] == ["softmax", "softmax"]
+    assert len(found.trials) == 4
+
+
+@pytest.mark.parametrize("searched", [{}, {"cluster.ps": {"best_of": [1, 2]}}])
+def test_a_baseline_that_cannot_be_run_is_refused(tmp_path: Path, searched: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match=r"the baseline cannot be run.*\n.*'singel' is not allowed"):
+        plan(tmp_path, vary={"cluster.training": [1, 2], **searched}, baseline={"strategy": "singel"})
+
+
+def test_a_baseline_that_cannot_be_run_with_one_of_the_values_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"the baseline cannot be run.*\n.*only for ps-async"):
+        plan(tmp_path, vary={"strategy.pull_ahead": [0, 1]}, baseline={"strategy.kind": "ps-sync"})
+
+
+def test_a_baseline_over_the_quota_is_left_out_and_the_others_are_run(tmp_path: Path) -> None:
+    found = plan(tmp_path, vary={"cluster.training": [1, 2]}, baseline={"cluster.training": 4}, quota={"vcpus": 3})
+    assert [bool(trial.left_out) for trial in found.trials if trial.is_baseline] == [True]
+    assert [bool(trial.left_out) for trial in found.trials if not trial.is_baseline] == [False, False]
+
+
+def test_a_combination_that_no_job_allows_needs_no_baseline(tmp_path: Path) -> None:
+    sizes = [50, 10**9]  # mnist has not so many examples
+    found = plan(tmp_path, vary={"workload.batch_size": sizes}, baseline={"strategy": "single"})
+    assert [bool(trial.left_out) for trial in found.trials] == [False, True, False, True]
+
+
 def test_the_quota_counts_every_task_of_a_local_trial_and_leaves_out_what_is_too_large(tmp_path: Path) -> None:
     found = plan(
         tmp_path, vary={"cluster.training": [1, 2, 4, 6]}, quota={"vcpus": 8, "of": {"chief": 2}}

@@ -115,10 +115,12 @@ class Comparison:
 def open_side(root: Path, name: str) -> Side:
     """A sweep or a run, whichever has this name."""
     try:
-        return _of_sweep(SweepFolder.find(root, name))
+        sweep = SweepFolder.find(root, name)
     except NotFound as no_sweep:
         if "could be any of" in str(no_sweep):
             raise
+    else:
+        return _of_sweep(sweep)
     try:
         return _of_run(Run(RunFolder.find(root, name)))
     except NotFound as error:
@@ -216,7 +218,7 @@ def _effect(left: Point, right: Point, figure: str) -> Effect:
 def run_samples(run: Run, figure: str) -> list[float]:
     """Of one run: rates of equal parts of its measured time; other figures have one value."""
     figures = result(run)
-    value = finite_figure(figures, figure)
+    value = finite_figure(run, figures, figure)
     if value is None:
         return []
     span = window(run) if figure in RATES else None

@@ -8,7 +8,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from headway.errors import SpecError
-from headway.metrics.lookup import DERIVED, NAMES, figure_of
+from headway.metrics.lookup import DERIVED, NAMES, OF_SETTINGS, figure_of
+from headway.record.run import Run
+from headway.spec.load import flat
 
 # Names at the top of a run's summary (docs/formats.md): numbers; what has numbers in it, by dotted names; and what is
 # no outcome of a run. A test holds the three against a summary.
@@ -66,9 +68,9 @@ NO_OUTCOME = (
 def check_figure(name: str, origin: str) -> None:
     """SpecError where no run has such a figure. `origin`: where the name stands."""
     first, dot, _ = name.partition(".")
-    if name in NUMBERS or name in DERIVED or (dot and first in PARTS):
+    known = [*NUMBERS, *DERIVED, *OF_SETTINGS]
+    if name in known or (dot and first in PARTS):
         return
-    known = [*NUMBERS, *DERIVED]
     if name in PARTS:
         raise SpecError(f"{origin}: {name} is several numbers; name one of them, such as {_example(name)}")
     near = get_close_matches(first, [*known, *PARTS], n=2, cutoff=0.6)
@@ -83,9 +85,14 @@ def _example(name: str) -> str:
     return {"time_to_accuracy": "time_to_accuracy.0.9", "role_use": "role_use.ps.rss.max"}.get(name, f"{name}.median")
 
 
-def finite_figure(figures: Mapping[str, Any], name: str) -> float | None:
+def figure_in(run: Run, figures: Mapping[str, Any], name: str) -> float | None:
+    """None where it is not known. `figures`: the run's summary."""
+    return figure_of(figures, name, flat(run.job) if name in OF_SETTINGS else None)
+
+
+def finite_figure(run: Run, figures: Mapping[str, Any], name: str) -> float | None:
     """None where it is not known, or no number (a loss that diverged)."""
-    value = figure_of(figures, name)
+    value = figure_in(run, figures, name)
     return value if value is not None and math.isfinite(value) else None
 
 

@@ -29,6 +29,7 @@ from headway.spec.sweep import LoadedSweep, Sweep, parse_sweep
 
 FORMAT = 1
 SWEEPS = "sweeps"
+NEEDED: dict[str, type] = {"sweep": dict, "plan": list}  # of sweep.json, for anything to be said of a sweep
 TrialState = Literal["planned", "running", "done", "failed", "left_out"]
 Data = Literal["real", "synthetic"]
 Purpose = Literal["grid", "one_at_a_time", "also", "baseline", "search", "best"]
@@ -119,7 +120,7 @@ def value_in_words(value: Any) -> str:
 
 def samples(trial: Trial, figure: str = "examples_per_s") -> list[float]:
     """That figure of the runs that count; also one by a dotted name, such as `role_use.ps.rss.max`."""
-    found = [finite_figure(run.figures, figure) for run in trial.runs if run.counts and run.figures]
+    found = [finite_figure(Run(run.folder), run.figures, figure) for run in trial.runs if run.counts and run.figures]
     return [value for value in found if value is not None]
 
 
@@ -193,13 +194,17 @@ class SweepFolder:
     @cached_property
     def facts(self) -> dict[str, Any]:
         """sweep.json: created, full, parallel, environment, sweep, job, plan, searches."""
-        return read_json(self.file, FORMAT)
+        facts = read_json(self.file, FORMAT)
+        for name, kind in NEEDED.items():
+            if not isinstance(facts.get(name), kind):
+                raise FormatError(f"{self.file}: damaged (it has no `{name}` that could be read)")
+        return facts
 
     @property
     def created(self) -> float:
         try:
             return float(self.facts["created"])
-        except (FormatError, KeyError):  # one damaged sweep must not hide the others
+        except (FormatError, KeyError, TypeError, ValueError):  # one damaged sweep must not hide the others
             return self.path.stat().st_mtime
 
     @cached_property
@@ -227,7 +232,12 @@ class SweepFolder:
         """Every trial of the plan and of the search, in the plan's order. `goes_on`: as they are when the sweep is gone
         on with, and what an earlier session had no time for is open again."""
         events = [*self.events(), *([{"kind": "begun"}] if goes_on else [])]
-        return read_trials(self.facts["plan"], events, self._run_folder, self.spec.measure.repeats, self.is_held())
+        plan, repeats = self.facts["plan"], self.spec.measure.repeats
+        try:
+            return read_trials(plan, events, self._run_folder, repeats, self.is_held())
+        except (AttributeError, KeyError, TypeError, ValueError) as error:  # a field is missing, or something else
+            what = f"{type(error).__name__}: {error}"
+            raise FormatError(f"{self.path}: its sweep.json or trials.jsonl is damaged ({what})") from error
 
     def trial(self, key: str) -> Trial:
         return next(trial for trial in self.trials() if trial.key == key)

@@ -23,9 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from headway.bench.figures import why_missing
+from headway.bench.figures import figure_in, why_missing
 from headway.metrics.consistency import of_run
-from headway.metrics.lookup import figure_of
 from headway.record.files import read_events
 from headway.record.folder import LAUNCHER
 from headway.record.run import Run
@@ -150,7 +149,7 @@ def rank_sum(first: np.ndarray[Any, Any], last: np.ndarray[Any, Any]) -> float:
 def judged(run: Run, figure: str, machine: Machine) -> dict[str, Any]:
     """What the run came to, and whether it can be believed: fields of its event `ended` (docs/sweeps.md)."""
     figures = result(run)
-    value, measured = figure_of(figures, figure), window(run)
+    value, measured = figure_in(run, figures, figure), window(run)
     if measured is None:
         return {"state": "failed", "reason": f"it gave no {figure}: nothing was measured"}
     if value is None:

@@ -78,8 +78,8 @@ class Plan:
 
 def make_plan(loaded: LoadedSweep, num_cores: int) -> Plan:
     """Every trial. Combinations that are the same job in the end are one trial; those that no job allows, or that the
-    quota forbids, are left out with the reason. SpecError when nothing is left, or a figure or a published table is not
-    known."""
+    quota forbids, are left out with the reason. SpecError where that can only be a mistake (`_Planner.check`), or a
+    figure or a published table is not known."""
     check_figure(loaded.sweep.measure.figure, "measure.figure")
     for name in loaded.sweep.published_tables:
         try:
@@ -94,6 +94,9 @@ class _Planner:
         self.sweep, self.job, self.num_cores = loaded.sweep, loaded.job, num_cores
         self.seen: dict[str, Planned] = {}  # what a job is in the end -> the trial that it is
         self.keys: set[str] = set()
+        self.made_for: list[tuple[dict[str, Any], Planned]] = []  # combinations, and their baselines
+        self.mistakes: set[str] = set()  # trials that are left out, and not for the quota
+        self.unknown: dict[str, list[str]] = {}  # setting -> of each trial with it: why no job has it, or nothing
         self.has_both_data = self.sweep.searched is not None and _is_real(parse_job(self.job))
 
     def plan(self) -> Plan:
@@ -113,22 +116,50 @@ class _Planner:
             trials += [self.trial({path: value}, "one_at_a_time") for value in values]
         trials += [self.trial(each, "also") for each in sweep.also]
         kept = tuple({trial.key: trial for trial in trials}.values())
-        if not groups and all(trial.left_out for trial in kept):
-            reasons = dict.fromkeys(f"  {trial.key}: {trial.left_out}" for trial in kept)
-            raise SpecError("\n".join([f"{sweep.name}: no trial can be run", *reasons]))
+        self.check([*kept, *(each for group in groups for each in group.candidates)])
+        self.check_baselines()
         return Plan(kept, tuple(groups))
+
+    def check(self, trials: list[Planned]) -> None:
+        """SpecError for what nobody can have meant: else it would be seen when everything else has been run."""
+        if wrong := dict.fromkeys(f"  {why}" for each in self.unknown.values() if all(each) for why in each):
+            begin = f"{self.sweep.name}: a setting that no trial knows, nothing was started"
+            raise SpecError("\n".join([begin, *wrong]))
+        others = [trial for trial in trials if not trial.is_baseline]
+        is_mistake = any(trial.key in self.mistakes for trial in others)
+        if all(trial.left_out for trial in trials) or (is_mistake and all(trial.left_out for trial in others)):
+            besides = "" if all(trial.left_out for trial in trials) else " besides the baseline"
+            reasons = dict.fromkeys(f"  {trial.key}: {trial.left_out}" for trial in trials if trial.left_out)
+            raise SpecError("\n".join([f"{self.sweep.name}: no trial{besides} can be run", *reasons]))
+
+    def check_baselines(self) -> None:
+        """SpecError where trials would have no speed-up. A combination that no job allows needs no baseline either."""
+        for combination, trial in self.made_for:
+            if trial.key in self.mistakes and self.can_be_run(combination):
+                raise SpecError(
+                    f"{self.sweep.name}: the baseline cannot be run, and without it there is no speed-up\n"
+                    f"  {trial.key}: {trial.left_out}"
+                )
+
+    def can_be_run(self, combination: dict[str, Any]) -> bool:
+        """Without regard to the quota; with any value of what is searched for."""
+        path, tried = self.sweep.searched, [combination]
+        if path is not None:
+            found = self.sweep.vary[path]
+            assert isinstance(found, BestOf)
+            tried = [{**combination, path: value} for value in found.best_of]
+        return any(self.attempt(self.asked(each, None))[0] is not None for each in tried)
 
     def baselines(self, combinations: list[dict[str, Any]]) -> list[Planned]:
         """One for each combination of what the baseline leaves open and what then makes a difference."""
         given = self.sweep.baseline
         if given is None:
             return []
-        made = []
         for each in combinations or [{}]:
             settings = {**given, **{path: value for path, value in each.items() if not _concerns(path, given)}}
             for synthetic in (True, False) if self.has_both_data else (None,):
-                made.append(self.trial(settings, "baseline", synthetic=synthetic))
-        return made
+                self.made_for.append((each, self.trial(settings, "baseline", synthetic=synthetic)))
+        return [trial for _, trial in self.made_for]
 
     def group(self, settings: dict[str, Any], path: str, values: list[Any]) -> Group | None:
         """The search of one combination; None where another one makes the same jobs, or there is nothing to choose."""
@@ -160,12 +191,14 @@ class _Planner:
         value: Any = None,
     ) -> Planned:
         """Where the same job is tried already: that trial, as one with this value."""
-        problem, job, resolved = None, self.asked(settings, synthetic), None
-        try:
-            resolved = resolve(parse_job(job, origin="trial"), self.num_cores, core_speed=1.0).job
+        job = self.asked(settings, synthetic)
+        resolved, error = self.attempt(job)
+        problem = _in_one_line(error) if error is not None else None
+        for path in settings:
+            is_unknown = error is not None and _concerns(path, error.unknown)
+            self.unknown.setdefault(path, []).append(problem if problem is not None and is_unknown else "")
+        if resolved is not None:
             job = parse_job(job).model_dump(mode="json", exclude_unset=True)
-        except SpecError as error:
-            problem = _in_one_line(error)
         shown = self.relevant(settings, synthetic) if problem is None else settings
         identity = repr(sorted(flat(resolved.model_dump(mode="json")).items())) if resolved else repr(settings)
         if (same := self.seen.get(identity)) is not None:
@@ -186,7 +219,16 @@ class _Planner:
         )
         job["name"] = made.key
         self.seen[identity] = made
+        if problem is not None:
+            self.mistakes.add(made.key)
         return made
+
+    def attempt(self, job: dict[str, Any]) -> tuple[Job | None, SpecError | None]:
+        """The job as it would be run here, or why it cannot be."""
+        try:
+            return resolve(parse_job(job, origin="trial"), self.num_cores, core_speed=1.0).job, None
+        except SpecError as error:
+            return None, error
 
     def asked(self, settings: dict[str, Any], synthetic: bool | None) -> dict[str, Any]:
         job = copy.deepcopy(self.job)
@@ -208,11 +250,8 @@ class _Planner:
         return kept
 
     def outcome(self, settings: dict[str, Any], synthetic: bool | None) -> str:
-        try:
-            job = resolve(parse_job(self.asked(settings, synthetic)), self.num_cores, core_speed=1.0).job
-        except SpecError as error:
-            return str(error)
-        return repr(sorted(flat(job.model_dump(mode="json")).items()))
+        job, error = self.attempt(self.asked(settings, synthetic))
+        return repr(sorted(flat(job.model_dump(mode="json")).items())) if job is not None else str(error)
 
     def over_quota(self, job: Job) -> str | None:
         quota = self.sweep.quota

@@ -183,6 +183,19 @@ def show_plan(loaded: LoadedSweep, plan: Plan, output: TableFormat) -> None:
         print(f"search {group.key}: the best {group.path} of {values} on synthetic data{then}")
 
 
+def left_out_lines(folder: SweepFolder) -> list[str]:
+    """What the plan leaves out, and why: a mistake is to be seen before hours of runs."""
+    from headway.bench.conduct import plan_of
+
+    plan = plan_of(folder)
+    searched = [each for group in plan.groups for each in (*group.candidates, *group.finals)]
+    names: dict[str, list[str]] = {}
+    for trial in (*plan.trials, *searched):
+        if trial.left_out:
+            names.setdefault(trial.left_out, []).append(trial.key)
+    return [f"left out   {_some(list(dict.fromkeys(keys)))}: {reason}" for reason, keys in names.items()]
+
+
 def show_open(folder: SweepFolder, output: TableFormat) -> None:
     """What --resume with --dry-run prints: the trials that are open, and how many runs each probably gets."""
     from headway.bench.conduct import open_searches
@@ -226,6 +239,8 @@ class Show:
         self.repeats = folder.spec.measure.repeats
         at_once = f": {folder.parallel} trials at once, each on its own cores" if folder.parallel > 1 else ""
         self.line(f"{folder.name}{at_once}")
+        for text in left_out_lines(folder):
+            self.line(text)
 
     def finish(self) -> None:
         self._clear()

@@ -13,7 +13,7 @@ from headway.metrics.effect import in_words, ratio
 from headway.metrics.estimate import Estimate, bootstrap, checked, estimate, medians
 from headway.metrics.factors import Effect, Measured, effect_of, is_baseline_of, unique
 from headway.metrics.published import Conclusion
-from headway.metrics.scaling import Point, Speedup, kind_of, speedup
+from headway.metrics.scaling import Point, Speedup, kind_of, speedup, what_is
 
 Verdict = Literal["re-found", "not re-found", "not testable here", "not measured yet"]
 NOT_CLEAR = "not clear: "
@@ -60,13 +60,20 @@ def _trials_of(effects: Iterable[Effect]) -> list[Measured]:
 Test = Callable[[Estimate], bool]
 
 
-def _of_effect(effect: Effect | None, figure: str, is_so: Test, is_contrary: Test) -> Judgement:
+def _of_effect(effect: Effect | None, figure: str, needed: str, is_so: Test, is_contrary: Test) -> Judgement:
+    """`needed`: what the conclusion's words ask for, where that is more than a difference."""
     if effect is None:
         return _missing(figure)
     if effect.value.num < 2:
         words = f"{_said(effect)}: one run of each says nothing"
         return Judgement("not measured yet", words, tuple(_trials_of([effect])))
-    return _verdict(is_so(effect.value), is_contrary(effect.value), _said(effect), _trials_of([effect]))
+    found = _verdict(is_so(effect.value), is_contrary(effect.value), _said(effect), _trials_of([effect]))
+    # Else somebody would read "30 % less" and wonder why "far less" is not re-found.
+    return found if found.verdict == "re-found" or not needed else replace(found, words=f"{found.words}; {needed}")
+
+
+def _needed(comparison: str, by: float) -> str:
+    return "" if by == 1 else f"needed: {comparison} {by:g} times as much"
 
 
 def _missing(figure: str) -> Judgement:
@@ -76,16 +83,19 @@ def _missing(figure: str) -> Judgement:
 def more(
     trials: Sequence[Measured], figure: str, when: Mapping[str, Any], than: Mapping[str, Any], by: float = 1.0
 ) -> Judgement:
-    """More when this than when that, all else equal, by more than a factor."""
+    """More when this than when that, all else equal, by more than a factor. Which factor a word asks for is in
+    docs/metrics.md."""
     effect = effect_of(trials, figure, when, than)
-    return _of_effect(effect, figure, lambda value: value.low > by, lambda value: value.high <= by)
+    needed = _needed("more than", by)
+    return _of_effect(effect, figure, needed, lambda value: value.low > by, lambda value: value.high <= by)
 
 
 def less(
     trials: Sequence[Measured], figure: str, when: Mapping[str, Any], than: Mapping[str, Any], by: float = 1.0
 ) -> Judgement:
     effect = effect_of(trials, figure, when, than)
-    return _of_effect(effect, figure, lambda value: value.high < by, lambda value: value.low >= by)
+    needed = _needed("less than", by)
+    return _of_effect(effect, figure, needed, lambda value: value.high < by, lambda value: value.low >= by)
 
 
 def not_more(
@@ -93,7 +103,8 @@ def not_more(
 ) -> Judgement:
     """Not more than by this factor: it does not pay."""
     effect = effect_of(trials, figure, when, than)
-    return _of_effect(effect, figure, lambda value: value.high <= by, lambda value: value.low > by)
+    needed = _needed("at most", by)
+    return _of_effect(effect, figure, needed, lambda value: value.high <= by, lambda value: value.low > by)
 
 
 def same(
@@ -104,6 +115,7 @@ def same(
     return _of_effect(
         effect_of(trials, figure, when, than),
         figure,
+        f"needed: within {within * 100:g} %",
         lambda value: low <= value.low and value.high <= high,
         lambda value: value.high < low or value.low > high,
     )
@@ -169,31 +181,39 @@ def flattens_earlier(
 
 
 def below_linear(trials: Sequence[Measured], figure: str, only: Mapping[str, Any] | None = None) -> Judgement:
-    """More tasks give more, but less than so many times as much; against the baseline of the sweep."""
+    """More tasks give more, but less than so many times as much; against the baseline of the sweep. With the most tasks
+    that is beyond chance, and with no number of tasks the contrary is: a curve that begins above linear and ends below
+    is neither."""
     found, used = _speedups(trials, figure, only)
     if not found or found[-1].value.num < 2:
         return _missing(figure)
     last = found[-1]
-    is_contrary = last.efficiency.low >= 1 or last.value.high <= 1
-    return _verdict(last.efficiency.high < 1 and last.value.low > 1, is_contrary, _speedup_words(found), used)
+    is_above = any(one.is_above_linear for one in found)
+    is_contrary = is_above or last.efficiency.low >= 1 or last.value.high <= 1
+    is_so = last.is_below_linear and last.value.low > 1 and not is_above
+    return _verdict(is_so, is_contrary, _speedup_words(found), used)
 
 
 def above_linear(trials: Sequence[Measured], figure: str, only: Mapping[str, Any] | None = None) -> Judgement:
+    """More than so many times as much with the most tasks, beyond chance, and with no number of tasks less."""
     found, used = _speedups(trials, figure, only)
     if not found or found[-1].value.num < 2:
         return _missing(figure)
-    return _verdict(found[-1].is_above_linear, found[-1].efficiency.high <= 1, _speedup_words(found), used)
+    is_below = any(one.is_below_linear for one in found)
+    is_contrary = is_below or found[-1].efficiency.high <= 1
+    return _verdict(found[-1].is_above_linear and not is_below, is_contrary, _speedup_words(found), used)
 
 
 def near_linear(
     trials: Sequence[Measured], figure: str, least: float, only: Mapping[str, Any] | None = None
 ) -> Judgement:
-    """With the most tasks the efficiency is at least this."""
+    """The efficiency is at least this, whatever the number of tasks."""
     found, used = _speedups(trials, figure, only)
     if not found or found[-1].value.num < 2:
         return _missing(figure)
-    last = found[-1].efficiency
-    return _verdict(last.low >= least, last.high < least, _speedup_words(found), used)
+    known = [one.efficiency for one in found if one.efficiency.num > 1]
+    is_so, is_contrary = all(one.low >= least for one in known), any(one.high < least for one in known)
+    return _verdict(is_so, is_contrary, _speedup_words(found), used)
 
 
 def overhead(trials: Sequence[Measured], figure: str, most: float) -> Judgement:
@@ -275,7 +295,7 @@ def _speedups(
     for trial in trials:
         if trial.is_baseline or not trial.samples(figure) or not trial.matches(only or {}):
             continue
-        if trial.tasks not in best or _middle(trial, figure) > _middle(best[trial.tasks], figure):
+        if trial.tasks not in best or _is_faster(trial, best[trial.tasks], figure):
             best[trial.tasks] = trial
     found: list[Speedup] = []
     used: list[Measured] = []
@@ -285,11 +305,15 @@ def _speedups(
         if own and tasks > own[0].tasks:
             name = own[0].name or f"{own[0].tasks} tasks"
             baseline = Point(own[0].tasks, tuple(own[0].samples(figure)), name)
-            found += speedup(
-                [Point(tasks, tuple(trial.samples(figure)), f"{tasks} tasks")], baseline, kind_of(trial.figures)
-            )
+            point = Point(tasks, tuple(trial.samples(figure)), f"{tasks} tasks")
+            found += speedup([point], baseline, kind_of(trial.figures, own[0].figures, figure), what_is(figure))
             used += [own[0], trial]
     return found, used
+
+
+def _is_faster(one: Measured, other: Measured, figure: str) -> bool:
+    here, there = _middle(one, figure), _middle(other, figure)
+    return here < there if what_is(figure) == "seconds" else here > there
 
 
 def _middle(trial: Measured, figure: str) -> float:

@@ -19,6 +19,9 @@ from headway.metrics.estimate import Estimate, Floats
 
 Kind = Literal["strong", "weak"]
 Of = Literal["rate", "seconds"]
+TIMES = ("training_seconds", "time_to_train", "seconds")
+TO_ACCURACY = "time_to_accuracy"
+SAME_WORK = 0.01  # epochs are whole steps, which are larger with more tasks
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,47 @@ class Speedup:
         """More than ideal, and not by chance: mostly a sign that the baseline is not what its name says."""
         return self.efficiency.num > 1 and self.efficiency.low > 1.0
 
+    @property
+    def is_below_linear(self) -> bool:
+        """Less than ideal, and not by chance."""
+        return self.efficiency.num > 1 and self.efficiency.high < 1.0
 
-def kind_of(figures: Iterable[Mapping[str, Any]]) -> Kind:
-    """Of runs' summaries: a batch that all tasks share is the same work for any number of them."""
-    return "strong" if any(each.get("global_batch_size") for each in figures) else "weak"
+
+def what_is(figure: str) -> Of:
+    """Whether less of a run's figure is faster: the time that its work took."""
+    return "seconds" if figure in TIMES or figure.startswith(f"{TO_ACCURACY}.") else "rate"
+
+
+def kind_of(
+    figures: Iterable[Mapping[str, Any]], baseline: Iterable[Mapping[str, Any]] = (), figure: str = "examples_per_s"
+) -> Kind:
+    """Of runs' summaries, and of what they are compared with: do all tasks together have the same work there, or each
+    of them?
+
+    Of a rate it is the work of one update: a batch that all tasks share is the same for any number of them. Of a time
+    it is the work of the whole run, as it was asked: 10,000 global steps are 10,000 batches under ps-async, and so many
+    times the number of tasks under ps-sync. To an accuracy is the same work always. Where runs were not asked for a
+    number of steps (those that are measured end when each task has made its own), the batch decides.
+    """
+    here = list(figures)
+    if what_is(figure) == "seconds":
+        if figure.startswith(f"{TO_ACCURACY}."):
+            return "strong"
+        work, before = _work(here), _work(baseline)
+        if work is not None and before is not None:
+            return "strong" if math.isclose(work, before, rel_tol=SAME_WORK) else "weak"
+    return "strong" if any(each.get("global_batch_size") for each in here) else "weak"
+
+
+def _work(figures: Iterable[Mapping[str, Any]]) -> float | None:
+    """Examples that a run was asked to train on; None where that is not said of all."""
+    found = []
+    for each in figures:
+        steps, batch = each.get("asked_steps"), each.get("asked_batch") or each.get("effective_batch")
+        if not steps or not batch:
+            return None
+        found.append(float(steps) * float(batch))
+    return float(np.median(found)) if found else None
 
 
 def speedup(points: Sequence[Point], baseline: Point, kind: Kind, of: Of = "rate") -> list[Speedup]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from headway.errors import FormatError
+from headway.errors import FormatError, MissingFile
 
 _CUT_NUMBER = re.compile(r"[.eE+-]{0,3}")
 FLUSH_SECONDS = 0.25  # rows that may wait do so at most this long
@@ -66,9 +66,11 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def read_json(path: Path, format_version: int) -> dict[str, Any]:
-    """A JSON object that carries `format`; a newer one is refused, a damaged one is an error."""
+    """A JSON object that carries `format`; a newer one is refused, a damaged or missing one is an error."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise MissingFile(f"{path}: missing (deleted since, or not copied with the rest of its folder)") from None
     except ValueError as error:
         raise FormatError(f"{path}: damaged ({error})") from None
     if not isinstance(value, dict) or not isinstance(value.get("format"), int):

@@ -179,7 +179,7 @@ class RunFolder:
     def created(self) -> float:
         try:
             return float(read_json(self.path / "run.json", FORMAT)["created"])
-        except (FormatError, KeyError):  # one damaged run must not hide the others
+        except (FormatError, KeyError, TypeError, ValueError):  # one damaged run must not hide the others
             return self.path.stat().st_mtime
 
     def write_facts(self, facts: dict[str, Any]) -> None:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway import __version__
+from headway.errors import FormatError, HeadwayError
 from headway.record.run import Run
 from headway.report import groups as grouping
 from headway.report.beside import one_at_a_time, published, shapes
 from headway.report.charts import charts
 from headway.report.costs import costs
-from headway.report.digest import damaged, digest, finite
+from headway.report.digest import damaged, digest, finite, in_words
 from headway.report.found import of_page
 from headway.report.groups import Collection, Digests
 from headway.report.run_entries import run_entry
@@ -40,7 +41,7 @@ def page(
 ) -> Page:
     """Everything about these runs and sweeps. `processes`: how many may read run folders at the same time; `prices`:
     dollars an hour by node or kind of node, where the job's machine types have none (metrics.cost)."""
-    of_sweeps = [grouping.of_sweep(sweep) for sweep in sweeps]
+    of_sweeps = [_of_sweep(sweep) for sweep in sweeps]
     paths = list(
         dict.fromkeys(
             [
@@ -71,6 +72,16 @@ def page(
         }
     )
     return {**made, "runs": [{"id": numbers[path], **digests[path]} for path in paths]}
+
+
+def _of_sweep(sweep: SweepFolder) -> Collection:
+    """A sweep that was asked for and cannot be read is an error that names it; a folder's were looked at before."""
+    try:
+        return grouping.of_sweep(sweep)
+    except HeadwayError:
+        raise
+    except Exception as error:  # it may be damaged in any way
+        raise FormatError(f"{sweep.path}: its record is damaged ({in_words(error)})") from error
 
 
 def _digests(paths: Sequence[str], processes: int, prices: dict[str, float]) -> list[dict[str, Any]]:

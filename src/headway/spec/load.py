@@ -63,7 +63,7 @@ def parse_job(settings: dict[str, Any], origin: str = "job") -> Job:
     try:
         return Job.model_validate(settings)
     except ValidationError as error:
-        raise SpecError(explain(error, settings, origin)) from None
+        raise SpecError(explain(error, settings, origin), _unknown(error)) from None
 
 
 def apply_override(settings: dict[str, Any], override: str) -> None:
@@ -110,8 +110,17 @@ def explain(error: ValidationError, settings: dict[str, Any], origin: str, root:
     return "\n".join([f"{origin}: {count}, nothing was started", *problems])
 
 
+def _unknown(error: ValidationError) -> list[str]:
+    found = [detail for detail in error.errors(include_url=False) if detail["type"] == "extra_forbidden"]
+    return [".".join(map(str, _location(detail))) for detail in found]
+
+
+def _location(detail: ErrorDetails) -> list[int | str]:
+    return [part for part in detail["loc"] if not _is_union_tag(part)]
+
+
 def _problem(detail: ErrorDetails, settings: dict[str, Any], root: type[BaseModel]) -> str:
-    location = [part for part in detail["loc"] if not _is_union_tag(part)]
+    location = _location(detail)
     path = ".".join(str(part) for part in location)
     value = _shown(detail["input"])
     message = detail["msg"].removeprefix("Value error, ")
