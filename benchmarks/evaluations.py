@@ -56,12 +56,12 @@ def asked_by(example: Path) -> dict[str, Any]:
     return dict(json.loads(json.dumps(found)))  # as it is in a file
 
 
-def newest(name: str, root: Path | None = None) -> SweepFolder | None:
+def newest(example: Path, root: Path | None = None) -> SweepFolder | None:
     """Of the sweeps of an example as it is now the one that was begun last. One that cannot be read is nobody's."""
-    found, wanted = None, asked_by(example_of(name))
+    found, wanted = None, asked_by(example)
     for folder in SweepFolder.all(root or default_root()):  # oldest first
         try:
-            is_it = folder.spec.name == name and not folder.facts["full"]
+            is_it = folder.spec.name == example.stem and not folder.facts["full"]
             if is_it and asked(folder.facts["sweep"], folder.facts["job"]) == wanted and folder.trials():
                 found = folder
         except (HeadwayError, KeyError) as error:
@@ -71,9 +71,9 @@ def newest(name: str, root: Path | None = None) -> SweepFolder | None:
 
 def run(name: str) -> int:
     """Begun anew, or gone on with."""
-    folder, example = newest(name), example_of(name)
+    folder = newest(example_of(name))
     goes_on = folder is not None and not folder.is_finished
-    what = ["--resume", folder.name] if folder is not None and goes_on else [str(example.relative_to(ROOT))]
+    what = ["--resume", folder.name] if folder is not None and goes_on else [f"examples/{name}.yaml"]
     print(f"\n== {name}", flush=True)
     return subprocess.run([sys.executable, "-m", "headway", "bench", *what], cwd=ROOT, check=False).returncode
 
@@ -134,7 +134,7 @@ def main() -> None:
     for name in [] if options.page else options.sweeps or known:
         if not options.collect and run(name) != 0:
             failed.append(name)  # what it measured counts, and the others go on
-        folder = newest(name)
+        folder = newest(example_of(name))
         line = collected(folder) if folder is not None else None
         if line and any(trial["figures"] for trial in line["trials"]):
             results[name] = line

@@ -7,6 +7,7 @@ import inspect
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,12 +106,17 @@ def test_a_conclusion_can_be_judged_from_its_sweep(table: str, conclusion: Concl
         assert judge(conclusion, None).verdict == "not testable here"
         return
     assert conclusion.sweep in TRIALS
-    arguments = dict(conclusion.test or {})
-    function = FUNCTIONS[arguments.pop("function")]
-    inspect.signature(function).bind([], **arguments)
-    found = plan(conclusion.sweep or "")
-    trials = planned(found)
-    for side in ("when", "than"):  # there are trials on both sides
+    assert judge(conclusion, None).verdict == "not measured yet"
+    for is_full in (False, True):
+        arguments = {**(conclusion.test or {}), **(conclusion.full if is_full else {})}
+        function = FUNCTIONS[arguments.pop("function")]
+        inspect.signature(function).bind([], **arguments)
+        check_trials(arguments, planned(plan(conclusion.sweep or "", is_full)), table)
+
+
+def check_trials(arguments: dict[str, Any], trials: list[Planned], table: str) -> None:
+    """There are such as the conclusion compares."""
+    for side in ("when", "than"):
         wanted = arguments.get(side, {})
         assert any(
             all(
@@ -121,7 +127,6 @@ def test_a_conclusion_can_be_judged_from_its_sweep(table: str, conclusion: Concl
         ), (table, wanted)
     if "factor" in arguments:
         assert any(trial.settings.get(arguments["factor"]) == arguments["value"] for trial in trials)
-    assert judge(conclusion, None).verdict == "not measured yet"
 
 
 @pytest.mark.parametrize("line", RESULTS.read_text(encoding="utf-8").splitlines(), ids=lambda line: line[:40])
@@ -141,6 +146,6 @@ def test_results_of_an_older_form_are_not_collected(tmp_path: Path) -> None:
         prepare(load_sweep(example), tmp_path)
     older, other = SweepFolder.all(tmp_path)
     assert older.spec.name == other.spec.name == "e3-batch"
-    found = newest("e3-batch", tmp_path)
+    found = newest(example_of("e3-batch"), tmp_path)
     assert found is not None
     assert found.name == older.name

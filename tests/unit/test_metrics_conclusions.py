@@ -425,3 +425,18 @@ def test_one_run_of_each_says_nothing() -> None:
     for function in ("below_linear", "above_linear"):
         assert FUNCTIONS[function](scaled, figure="examples_per_s").verdict == "not measured yet"
     assert FUNCTIONS["rises"](scaled, figure="examples_per_s", over="tasks").verdict == "not measured yet"
+
+
+def test_the_original_form_of_a_sweep_is_judged_by_its_own_values() -> None:
+    asked = Conclusion(
+        name="larger-is-faster",
+        text="A larger machine is faster.",
+        sweep="e1-tuning",
+        test={"function": "more", "figure": "examples_per_s", "when": {"cpus": 0.4}, "than": {"cpus": 0.2}},
+        full={"when": {"type": "large"}, "than": {"type": "small"}},
+    )
+    local = [trial({"cpus": 0.2}, examples_per_s=100), trial({"cpus": 0.4}, examples_per_s=90)]
+    original = [trial({"type": "small"}, examples_per_s=100), trial({"type": "large"}, examples_per_s=150)]
+    assert judge(asked, local).verdict == "not re-found"
+    assert judge(asked, original).verdict == "re-found"
+    assert judge(asked.model_copy(update={"full": {}}), original).verdict == "not measured yet"

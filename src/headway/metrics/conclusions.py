@@ -38,11 +38,16 @@ def judge(conclusion: Conclusion, trials: Sequence[Measured] | None) -> Judgemen
         return Judgement("not testable here", conclusion.not_testable)
     if not trials or not any(trial.figures for trial in trials):
         return Judgement("not measured yet", f"headway bench examples/{conclusion.sweep}.yaml")
-    arguments = dict(conclusion.test or {})
-    found = FUNCTIONS[arguments.pop("function")](trials, **arguments)
+    found = _tested(trials, **(conclusion.test or {}))
+    if found.verdict == "not measured yet" and conclusion.full:
+        found = _tested(trials, **{**(conclusion.test or {}), **conclusion.full})
     if found.verdict == "not re-found" and conclusion.perhaps:
         return replace(found, words=f"{found.words}. Perhaps because {conclusion.perhaps}")
     return found
+
+
+def _tested(trials: Sequence[Measured], function: str, **arguments: Any) -> Judgement:
+    return FUNCTIONS[function](trials, **arguments)
 
 
 def _verdict(is_so: bool, is_contrary: bool, words: str, trials: Iterable[Measured]) -> Judgement:

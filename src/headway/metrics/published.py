@@ -57,6 +57,8 @@ class Conclusion(Strict):
     """The example that measures it: examples/<sweep>.yaml."""
     test: dict[str, Any] | None = None
     """`function` (metrics/conclusions.py) and its arguments."""
+    full: dict[str, Any] = Field(default_factory=dict)
+    """Arguments that are others for the original form of the sweep (`--full`), which has other values."""
     perhaps: str | None = None
     """Why it may be otherwise here: said where it is not re-found."""
     not_testable: str | None = None
