@@ -12,6 +12,7 @@ from headway.metrics.effect import in_words
 from headway.metrics.estimate import estimate
 from headway.metrics.factors import Measured, effects
 from headway.metrics.published import Published, tables
+from headway.spec.words import value_in_words
 
 HEAD = """# The evaluations, measured here
 
@@ -160,7 +161,7 @@ def factor_table(trials: Sequence[Measured]) -> str:
         for effect in effects(trials, figure):
             ((path, value),) = effect.when.items()
             mixed = " (pairs contradict each other)" if effect.is_mixed else ""
-            against = f"{path.split('.')[-1]} {value} against {effect.than[path]}"
+            against = f"{path.split('.')[-1]} {value_in_words(value)} against {value_in_words(effect.than[path])}"
             rows.append([figure, against, in_words(effect.value) + mixed, str(len(effect.pairs))])
     return "One factor at a time, all else equal:\n\n" + table_of(["figure", "factor", "effect", "pairs"], rows) + "\n"
 

@@ -13,7 +13,7 @@ from test_record import row, write_rows
 
 from headway.bench.compare import compare_all, open_side
 from headway.bench.conduct import check_parallel, check_same_machine, other_commit, plan_of, prepare
-from headway.bench.folder import SweepFolder, samples, short_names, value_in_words
+from headway.bench.folder import SweepFolder, samples
 from headway.bench.judge import Machine, evidence, judged
 from headway.bench.schedule import progress_of
 from headway.bench.table import rows
@@ -26,6 +26,7 @@ from headway.record.seal import result, seal
 from headway.spec import Task
 from headway.spec.load import parse_job
 from headway.spec.sweep import load_sweep
+from headway.spec.words import short_names, value_in_words
 
 CHIEF = Task("chief", 0)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,7 @@ from headway.record.folder import RUN_NAME, RunFolder, by_name, new_run_name
 from headway.record.run import Run
 from headway.record.seal import result
 from headway.spec.sweep import LoadedSweep, Sweep, parse_sweep
+from headway.spec.words import short_names, value_in_words
 
 FORMAT = 1
 SWEEPS = "sweeps"
@@ -97,25 +98,6 @@ class Trial:
     @property
     def _said(self) -> list[tuple[str, str]]:
         return [(path, value_in_words(value)) for path, value in self.settings.items()]
-
-
-def short_names(paths: Iterable[str]) -> dict[str, str]:
-    """Of settings: their last part, or as many as tell them apart: `ps cpus` and `chief cpus`."""
-    parts = {path: path.split(".") for path in paths}
-
-    def is_unique(path: str, depth: int) -> bool:
-        return all(other == path or each[-depth:] != parts[path][-depth:] for other, each in parts.items())
-
-    depths = {path: next((n for n in range(1, len(parts[path])) if is_unique(path, n)), None) for path in parts}
-    return {path: " ".join(parts[path][-depth:] if depth else parts[path]) for path, depth in depths.items()}
-
-
-def value_in_words(value: Any) -> str:
-    if not isinstance(value, dict):
-        return str(value)
-    said = next((key for key in ("name", "kind", "count") if key in value), None)
-    rest = ", ".join(f"{key} {value_in_words(inner)}" for key, inner in value.items() if key != said)
-    return " ".join([*([] if said is None else [str(value[said])]), *([f"({rest})"] if rest else [])])
 
 
 def samples(trial: Trial, figure: str = "examples_per_s") -> list[float]:

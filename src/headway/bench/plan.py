@@ -13,7 +13,7 @@ from typing import Any
 
 from headway import workloads
 from headway.bench.figures import check_figure
-from headway.bench.folder import Data, Purpose, short_names, value_in_words
+from headway.bench.folder import Data, Purpose
 from headway.errors import NotFound, SpecError
 from headway.metrics.published import table
 from headway.spec import nodes
@@ -22,6 +22,7 @@ from headway.spec.load import flat, parse_job, put
 from headway.spec.machines import machine
 from headway.spec.resolve import resolve
 from headway.spec.sweep import BestOf, LoadedSweep, Quota, Sweep
+from headway.spec.words import short_names, value_in_words
 from headway.workloads.base import RealData
 
 MOST_KEY = 56  # letters; a run's name has date and time behind it

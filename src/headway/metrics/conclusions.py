@@ -14,6 +14,7 @@ from headway.metrics.estimate import Estimate, bootstrap, checked, estimate, med
 from headway.metrics.factors import Effect, Measured, effect_of, is_baseline_of, unique
 from headway.metrics.published import Conclusion
 from headway.metrics.scaling import Point, Speedup, kind_of, speedup, what_is
+from headway.spec.words import short_names, value_in_words
 
 Verdict = Literal["re-found", "not re-found", "not testable here", "not measured yet"]
 NOT_CLEAR = "not clear: "
@@ -178,7 +179,7 @@ def flattens_earlier(
     value = float(quotient([group[None, :] for group in groups])[0])
     between = f"{grown[0][0][0]} to {grown[0][-1][0]}"
     each = " and ".join(
-        f"{ratio(last, first).value:.2f} times with {_settings(only)}"
+        f"{ratio(last, first).value:.2f} times with {_settings(only, used)}"
         for (last, first), only in zip((ends[:2], ends[2:]), (when, than), strict=True)
     )
     words = f"{figure} from {between} {over}: {each}, a quotient of {value:.2f} ({low:.2f} to {high:.2f})"
@@ -334,14 +335,20 @@ def _speedup_words(found: Sequence[Speedup]) -> str:
     return f"speed-up against {', '.join(dict.fromkeys(one.baseline for one in found))}: {each}"
 
 
-def _settings(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{path.split('.')[-1]} {value}" for path, value in settings.items())
+def _settings(settings: Mapping[str, Any], trials: Iterable[Measured]) -> str:
+    """`trials`: whose settings have to be told apart."""
+    names = short_names(dict.fromkeys([*settings, *(path for trial in trials for path in trial.settings)]))
+    return ", ".join(
+        ("the baseline" if value else "the others") if path == "baseline" else f"{names[path]} {value_in_words(value)}"
+        for path, value in settings.items()
+    )
 
 
 def _said(effect: Effect) -> str:
     pairs = f", {len(effect.pairs)} pairs of trials" if len(effect.pairs) > 1 else ""
     mixed = "; the pairs contradict each other" if effect.is_mixed else ""
-    sides = f"{_settings(effect.when)} against {_settings(effect.than)}"
+    trials = _trials_of([effect])
+    sides = f"{_settings(effect.when, trials)} against {_settings(effect.than, trials)}"
     return f"{effect.figure} with {sides}: {in_words(effect.value)}{pairs}{mixed}"
 
 
