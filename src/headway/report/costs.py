@@ -62,7 +62,7 @@ def at_rate(digest: Mapping[str, Any]) -> float | None:
     rate = digest["figures"].get("steps_per_s")
     if not rate:
         return None
-    seconds = 1000 / (rate * (digest["figures"].get("dilation") or 1.0))
+    seconds = 1000 / float(rate * (digest["figures"].get("dilation") or 1.0))
     return float(digest["cost"]["price_per_h"]) * seconds / 3600
 
 
