@@ -207,7 +207,7 @@ def test_modes_are_paired_by_their_strategy_and_both_curves_are_relative_to_a_co
 def test_e5s_curve_is_that_of_the_small_server() -> None:
     page = Page()
     small, large = (
-        {"cpus": cpus, "memory": "2GiB", "rate": rate} for cpus, rate in ((0.15, "50Mbit"), (0.4, "200Mbit"))
+        {"cpus": cpus, "memory": "2GiB", "rate": rate} for cpus, rate in ((0.15, "100Mbit"), (0.4, "200Mbit"))
     )
     trials = ((2, small, 10.0), (2, large, 99.0), (3, small, 13.0))
     groups = [
