@@ -61,7 +61,7 @@ def newest(example: Path, root: Path | None = None) -> SweepFolder | None:
     found, wanted = None, asked_by(example)
     for folder in SweepFolder.all(root or default_root()):  # oldest first
         try:
-            is_it = folder.spec.name == example.stem and not folder.facts["full"]
+            is_it = folder.spec.name == example.stem and not folder.facts["full"] and folder.parallel == 1
             if is_it and asked(folder.facts["sweep"], folder.facts["job"]) == wanted and folder.trials():
                 found = folder
         except (HeadwayError, KeyError) as error:
@@ -114,10 +114,11 @@ def collected(folder: SweepFolder) -> dict[str, Any]:
 
 
 def read_results() -> dict[str, dict[str, Any]]:
+    """Those of examples as they are now."""
     if not RESULTS.exists():
         return {}
     lines = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
-    return {line["sweep"]: line for line in lines}
+    return {line["sweep"]: line for line in lines if line.get("asked") == asked_by(example_of(line["sweep"]))}
 
 
 def main() -> None:

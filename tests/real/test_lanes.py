@@ -13,6 +13,8 @@ from running import LIMIT, headway
 from test_sweeps import begin, write_sweep
 
 from headway.bench.folder import SweepFolder, samples
+from headway.bench.lanes import Lanes, cores_here, divide
+from headway.bench.making import Order
 from headway.record.files import read_events
 from headway.record.folder import LAUNCHER, RunFolder
 from headway.record.run import Run
@@ -41,14 +43,14 @@ def test_trials_at_once_have_cores_of_their_own(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr + ended.stdout
     assert "2 trials at once, each on its own cores" in ended.stdout
     sweep = SweepFolder.find(tmp_path, "last")
-    assert [len(samples(trial)) for trial in sweep.trials()] == [2, 2]
+    assert [[run.state for run in trial.runs] for trial in sweep.trials()] == [["finished", "finished"]] * 2
+    assert all(samples(trial) for trial in sweep.trials())
     assert [sorted(run.repeat for run in trial.runs) for trial in sweep.trials()] == [[0, 1], [0, 1]]
 
     times, cores = [], []
     for folder in RunFolder.all(sweep.runs):
         run = Run(folder)
-        half = len(os.sched_getaffinity(0)) // 2
-        assert run.environment["cores"] == half
+        assert run.environment["cores"] == len(divide(cores_here(), 2)[0])
         (node,) = [each for each in read_events(folder.events(LAUNCHER)) if each["kind"] == "node_ready"]
         cores.append(set(node["cores"]))
         steps = run.table("steps")
@@ -91,3 +93,24 @@ def test_a_killed_sweep_takes_its_lanes_with_it_and_a_killed_lane_fails_one_run(
     bench.wait()
     _, alive = psutil.wait_procs(processes, timeout=20)
     assert not alive
+
+
+def test_what_is_begun_when_an_end_was_wanted_already_ends_at_once(tmp_path: Path) -> None:
+    heard: list[tuple[str, str]] = []
+    with Lanes(divide(cores_here(), 1)) as lanes:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert lanes.is_stopping
+        lanes.begin(Order("a", 0, {}, "examples_per_s", str(tmp_path)))
+        lanes.wait(lambda order, message: heard.append((order.trial, message["state"])))
+    assert heard == [("a", "interrupted")]
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # ours again
+
+
+def test_a_lane_goes_on_after_an_order_that_fails(tmp_path: Path) -> None:
+    heard: list[tuple[int, str]] = []
+    with Lanes(divide(cores_here(), 1)) as lanes:
+        for repeat in range(2):
+            lanes.begin(Order("a", repeat, {"workload": {"model": "no such"}}, "examples_per_s", str(tmp_path)))
+            lanes.wait(lambda order, message: heard.append((order.repeat, message["reason"][:10])))
+    assert [repeat for repeat, _ in heard] == [0, 1]
+    assert heard[0][1] == heard[1][1] != ""

@@ -38,6 +38,12 @@ def test_threads_of_one_core_are_never_in_two_lanes() -> None:
         divide(with_threads(2), 4)
 
 
+def test_lanes_of_unlike_cores_are_refused() -> None:
+    hybrid = {0: frozenset({0, 1}), 1: frozenset({0, 1}), 2: frozenset({2}), 3: frozenset({3})}
+    with pytest.raises(SiteError, match=r"more threads than others.*\(2, 1, 1 CPUs\)"):
+        divide(hybrid, 3)
+
+
 def test_too_few_cores_are_refused_with_the_number() -> None:
     with pytest.raises(SiteError, match=r"--parallel 3: each trial needs cores of its own.* gives us 2$"):
         divide(plain(2), 3)
@@ -57,7 +63,7 @@ def test_which_cpus_are_one_core_is_read_from_the_kernel(tmp_path: Path) -> None
 
 
 def test_emulated_hosts_that_need_more_than_a_lane_has_are_refused(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("headway.bench.lanes._usable", lambda: {0, 1, 2, 3})
+    monkeypatch.setattr("headway.bench.conduct.cores_here", lambda: plain(4))
     job = {
         "workload": {"model": "softmax", "dataset": {"name": "mnist", "synthetic": True}},
         "strategy": "ps-async",
@@ -66,7 +72,7 @@ def test_emulated_hosts_that_need_more_than_a_lane_has_are_refused(tmp_path: Pat
     }
     loaded = load_sweep(sweep_file(tmp_path, job=job))
     assert len(make_plan_here(loaded, parallel=2).trials) == 2
-    with pytest.raises(SiteError, match=r"asks for 1\.3 CPUs in all, and each of 4 trials at once has 1 core of"):
+    with pytest.raises(SiteError, match=r"asks for 1\.3 CPUs in all, and each of 4 trials at once has 1 of"):
         make_plan_here(loaded, parallel=4)
 
 

@@ -36,6 +36,7 @@ from headway.launch.prepare import environment, num_cores
 from headway.metrics.estimate import Estimate
 from headway.record.files import EventWriter
 from headway.spec.load import parse_job
+from headway.spec.nodes import FOR_THE_EMULATION, needs_core_speed
 from headway.spec.resolve import resolve
 from headway.spec.sweep import LoadedSweep
 from headway.units import format_seconds
@@ -67,13 +68,13 @@ def make_plan_here(loaded: LoadedSweep, parallel: int = 1) -> Plan:
 
 def _check_room(trial: Planned, cores: int, parallel: int) -> None:
     """Emulated hosts may ask for more CPUs than one of several lanes has."""
-    if trial.left_out:
+    if trial.left_out or needs_core_speed(job := parse_job(trial.job)):  # such machines take what there is (dilation)
         return
-    choices = {choice.path: choice for choice in resolve(parse_job(trial.job), cores, core_speed=1.0).choices}
+    choices = {choice.path: choice for choice in resolve(job, cores).choices}
     if (asked := choices.get("site.cpus")) is not None:
         raise SiteError(
             f"--parallel {parallel}: {trial.key} asks for {asked.value:g} CPUs in all, and each of {parallel} trials "
-            f"at once has {cores} core{'s' * (cores > 1)} of its own here"
+            f"at once has {cores} of its own here, {FOR_THE_EMULATION:g} of them for the emulation itself"
         )
 
 
@@ -160,7 +161,11 @@ class _Conductor:
         self.began = time.monotonic()
         self.events: EventWriter = folder.writer()
         self.under_way: list[Order] = []
-        self.is_stopping = False
+        self.was_interrupted = False
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self.was_interrupted or self.crew.is_stopping
 
     def run(self) -> Literal["finished", "interrupted"]:
         self._close_open_runs()
@@ -170,17 +175,17 @@ class _Conductor:
                 while self._begin_what_can_be() or self.under_way:
                     self.crew.wait(self._heard)
         except KeyboardInterrupt:
-            self.is_stopping = True
+            self.was_interrupted = True
         finally:
             self.events.flush()
-        end: Literal["finished", "interrupted"] = "interrupted" if self.is_stopping else "finished"
+        end: Literal["finished", "interrupted"] = "interrupted" if self._is_stopping else "finished"
         self.events.write(end)
         self.events.close()
         return end
 
     def _begin_what_can_be(self) -> bool:
         begun = False
-        while self.crew.num_free and not self.is_stopping and (trial := self._next()) is not None:
+        while self.crew.num_free and not self._is_stopping and (trial := self._next()) is not None:
             order = Order(trial.key, self._repeat(trial), trial.job, self.measure.figure, str(self.folder.runs))
             self.under_way.append(order)
             self.crew.begin(order)
@@ -330,7 +335,7 @@ class _Conductor:
         self.under_way.remove(order)
         written = self.events.write("ended", trial=order.trial, repeat=order.repeat, **fields)
         if fields["state"] == "interrupted":
-            self.is_stopping = True
+            self.was_interrupted = True
             self.crew.stop()
             return
         trial = self.folder.trial(order.trial)

@@ -10,6 +10,7 @@ lanes still share (memory, caches, the disk) is why trials run one after the oth
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -17,6 +18,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,7 +31,7 @@ from headway.record.files import to_json
 
 Heard = Callable[[Order, dict[str, Any]], None]
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-END_LIMIT = 10.0  # seconds that an idle lane has to end
+END_LIMIT = 20.0  # seconds that lanes have to end
 CPUS = Path("/sys/devices/system/cpu")
 _PR_SET_PDEATHSIG = 1
 
@@ -40,6 +42,10 @@ class Crew(Protocol):
     @property
     def num_free(self) -> int:
         """Orders that it can take now."""
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether somebody wanted an end, whatever has become of what was under way."""
 
     def begin(self, order: Order) -> None: ...
     def wait(self, heard: Heard) -> None:
@@ -54,6 +60,8 @@ class Crew(Protocol):
 
 class Alone:
     """This process makes them itself."""
+
+    is_stopping = False  # a signal is the run's, whose end says so
 
     def __init__(self) -> None:
         self._machine = Machine()
@@ -93,8 +101,13 @@ def divide(cores: Mapping[int, frozenset[int]], num: int) -> list[list[int]]:
             f"--parallel {num}: each trial needs cores of its own, or they would measure each other, and this machine "
             f"gives us {len(whole)}{threads}"
         )
-    lanes = [whole[first * each : (first + 1) * each] for first in range(num)]
-    return [sorted(cpu for core in lane for cpu in core) for lane in lanes]
+    lanes = [sorted(cpu for core in whole[n * each : (n + 1) * each] for cpu in core) for n in range(num)]
+    if len({len(lane) for lane in lanes}) > 1:
+        raise SiteError(
+            f"--parallel {num}: some cores of this machine have more threads than others, and lanes would be unlike "
+            f"({', '.join(str(len(lane)) for lane in lanes)} CPUs). Leave some out with `taskset`"
+        )
+    return lanes
 
 
 def cores_here(cpus: Path = CPUS) -> dict[int, frozenset[int]]:
@@ -136,11 +149,11 @@ class Lanes:
     def __init__(self, cores: list[list[int]]) -> None:
         self._lanes = [_Lane(each) for each in cores]
         self._selector = selectors.DefaultSelector()
-        self._is_stopping = False
+        self.is_stopping = False
 
     @property
     def num_free(self) -> int:
-        return 0 if self._is_stopping else sum(lane.order is None for lane in self._lanes)
+        return sum(lane.order is None for lane in self._lanes)
 
     def begin(self, order: Order) -> None:
         lane = next(lane for lane in self._lanes if lane.order is None)
@@ -153,6 +166,8 @@ class Lanes:
             lane.process.stdin.flush()
         except BrokenPipeError:
             pass  # it is dead, which is heard as its end
+        if self.is_stopping:  # somebody wanted an end while this was being begun
+            lane.process.send_signal(signal.SIGINT)
 
     def _start(self, lane: _Lane) -> None:
         # A signal that comes before it can act on it waits until then: it inherits what is blocked.
@@ -196,19 +211,20 @@ class Lanes:
         assert process is not None and process.stdout is not None
         self._selector.unregister(process.stdout)
         process.stdout.close()
+        _close(process)
         code = process.wait()
         lane.process = lane.order = None  # the next order starts another one
         if order is not None:
-            state = "interrupted" if self._is_stopping else "failed"
+            state = "interrupted" if self.is_stopping else "failed"
             reason = f"its launcher ended with {code}"
             heard(order, {"kind": "ended", "run": lane.run, "state": state, "reason": reason})
 
     def stop(self) -> None:
-        if not self._is_stopping:  # a second signal would end them at once
+        if not self.is_stopping:  # a second signal would end them at once
             self._pass_on(signal.SIGINT)
 
     def _pass_on(self, number: int, _frame: object = None) -> None:
-        self._is_stopping = True
+        self.is_stopping = True
         for lane in self._lanes:
             if lane.process is not None and lane.order is not None:
                 lane.process.send_signal(number)
@@ -218,21 +234,30 @@ class Lanes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for lane in self._lanes:
-            if lane.process is not None and lane.process.stdin is not None:
-                lane.process.stdin.close()  # there are no more orders
-        for lane in self._lanes:
-            if lane.process is None or lane.process.stdout is None:
-                continue
+        if any(lane.order is not None for lane in self._lanes):
+            self.stop()  # we broke down: what is under way has no one to tell its end to
+        processes = [lane.process for lane in self._lanes if lane.process is not None]
+        for process in processes:
+            _close(process)  # there are no more orders
+        deadline = time.monotonic() + END_LIMIT
+        for process in processes:
             try:
-                lane.process.wait(END_LIMIT)
+                process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                lane.process.kill()  # its agents notice, and end their tasks
-                lane.process.wait()
-            lane.process.stdout.close()
+                process.kill()  # its agents notice, and end their tasks
+                process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
         self._selector.close()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    """Its way to orders."""
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # of an order that it was too dead to take
+        process.stdin.close()
 
 
 # --- one of them ----------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ Machines with a speed (GPUs) are emulated by as much of this machine's cores as 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import tempfile
@@ -37,13 +38,20 @@ class Nobody:
 def core_speed(job: Job) -> float:
     """Examples per second of the job's model and batch size, one thread on one core; measured once."""
     path = workloads.cache_folder() / "core-speeds.json"
-    known: dict[str, float] = read_json(path, FORMAT)["speeds"] if path.exists() else {}
     key = _key(job)
-    if key not in known:
-        known[key] = _measure(job)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, to_json({"format": FORMAT, "speeds": known}, indent=1))
-    return known[key]
+    if (speed := _known(path).get(key)) is not None:
+        return speed
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # trials at once would measure it each, and each get another one
+        if (speed := _known(path).get(key)) is None:
+            speed = _measure(job)
+            write_atomically(path, to_json({"format": FORMAT, "speeds": {**_known(path), key: speed}}, indent=1))
+    return speed
+
+
+def _known(path: Path) -> dict[str, float]:
+    return dict(read_json(path, FORMAT)["speeds"]) if path.exists() else {}
 
 
 def _key(job: Job) -> str:

@@ -41,7 +41,8 @@ def judge(conclusion: Conclusion, trials: Sequence[Measured] | None) -> Judgemen
         return Judgement("not measured yet", f"headway bench examples/{conclusion.sweep}.yaml")
     found = _tested(trials, **(conclusion.test or {}))
     if found.verdict == "not measured yet" and conclusion.full:
-        found = _tested(trials, **{**(conclusion.test or {}), **conclusion.full})
+        original = _tested(trials, **{**(conclusion.test or {}), **conclusion.full})
+        found = found if original.verdict == "not measured yet" else original
     if found.verdict == "not re-found" and conclusion.perhaps:
         return replace(found, words=f"{found.words}. Perhaps because {conclusion.perhaps}")
     return found

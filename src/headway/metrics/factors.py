@@ -16,9 +16,9 @@ from headway.metrics.lookup import figure_of
 
 # What follows from the number of tasks: where that is compared, these differ too.
 COUNTS = ("cluster.training", "cluster.worker", "cluster.worker.count", "cluster.chief", "layout")
-# What a baseline leaves open besides: it is one machine.
 SYNTHETIC = "workload.dataset.synthetic"
 """The setting that makes data real or synthetic: it differs where that is compared."""
+# What a baseline leaves open besides: it is one machine.
 NOT_OF_BASELINES = ("strategy", "cluster.ps", *COUNTS)
 
 

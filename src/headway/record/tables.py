@@ -277,12 +277,13 @@ def connected(folder: RunFolder) -> Iterator[duckdb.DuckDBPyConnection]:
     try:
         with duckdb.connect() as connection:
             yield connection
+    except duckdb.OutOfMemoryException:
+        raise
     except duckdb.Error as error:
-        what = str(error).strip().splitlines()[0]
-        raise FormatError(
-            f"{folder.name}: its record is damaged ({what}). Tables are made of the run's events: without the file "
-            f"{folder.tables / 'sealed.json'} they are read from those"
-        ) from error
+        what = f"{folder.name}: its record is damaged ({str(error).strip().splitlines()[0]})"
+        sealed = folder.tables / "sealed.json"
+        hint = f". Tables are made of the run's events: without the file {sealed} they are read from those"
+        raise FormatError(what + hint * sealed.exists()) from error
 
 
 def select_table(folder: RunFolder, table: str, connection: duckdb.DuckDBPyConnection) -> str:
