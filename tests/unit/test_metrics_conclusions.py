@@ -49,6 +49,31 @@ def test_one_factor_at_a_time_all_else_equal() -> None:
     assert found["{'workload.dataset.size': 3}", "{'workload.dataset.size': 1}"].value.value == pytest.approx(1.0)
 
 
+def test_a_baseline_is_no_pair_with_another_trial_unless_that_is_meant() -> None:
+    size = effect_of(grid(), "examples_per_s", {"size": "large"}, {"size": "small"})
+    assert size is not None
+    assert len(size.pairs) == 8  # six as above, and the single machine with either amount of data
+    assert all(pair.when.is_baseline == pair.than.is_baseline for pair in size.pairs)
+    alone = effect_of(grid(), "examples_per_s", {"baseline": False}, {"baseline": True})
+    assert alone is not None
+    assert len(alone.pairs) == 12
+
+
+def test_the_overhead_of_real_data_is_that_of_the_same_cluster() -> None:
+    rates = {"single": 100.0, "ps-sync": 180.0}
+    trials = [
+        trial(
+            {"strategy": strategy, "data": data}, tasks, examples_per_s=rates[strategy] * (0.9 if data == "real" else 1)
+        )
+        for strategy, tasks in (("single", 1), ("ps-sync", 2))
+        for data in ("real", "synthetic")
+    ]
+    trials = [replace(each, settings={"strategy": each.settings["strategy"]}) for each in trials]
+    found = FUNCTIONS["overhead"](trials, figure="examples_per_s", most=0.2)
+    assert found.words.startswith("I/O overhead 10.0%")
+    assert "2 pairs" in found.words
+
+
 def test_a_factor_whose_effect_turns_round_is_told() -> None:
     trials = [
         trial({"a": 1, "b": 1}, examples_per_s=100),

@@ -187,11 +187,13 @@ def flattens_earlier(
     return _verdict(high < 1, low >= 1, words, used)
 
 
-def below_linear(trials: Sequence[Measured], figure: str, only: Mapping[str, Any] | None = None) -> Judgement:
-    """More tasks give more, but less than so many times as much; against the baseline of the sweep. With the most tasks
-    that is beyond chance, and with no number of tasks the contrary is: a curve that begins above linear and ends below
-    is neither."""
-    found, used = _speedups(trials, figure, only)
+def below_linear(
+    trials: Sequence[Measured], figure: str, only: Mapping[str, Any] | None = None, of_one_task: bool = False
+) -> Judgement:
+    """More tasks give more, but less than so many times as much; against the baseline of the sweep, or against one task
+    with its servers where those who concluded it had that. With the most tasks that is beyond chance, and with no
+    number of tasks the contrary is: a curve that begins above linear and ends below is neither."""
+    found, used = _speedups([trial for trial in trials if not (of_one_task and trial.is_baseline)], figure, only)
     if not found or found[-1].value.num < 2:
         return _missing(figure)
     last = found[-1]

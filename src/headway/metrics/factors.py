@@ -84,7 +84,7 @@ def effect_of(
         for here, one in enumerate(trials)
         if one.matches(when) and _positive(one, figure)
         for there, other in enumerate(trials)
-        if other.matches(than) and _is_alike(one, other, when, than) and _positive(other, figure)
+        if other.matches(than) and _is_pair(one, other, when, than) and _positive(other, figure)
     ]
     if not places:
         return None
@@ -134,6 +134,12 @@ def _positive(trial: Measured, figure: str) -> list[float]:
 def is_baseline_of(baseline: Measured, trial: Measured) -> bool:
     """Whether a trial's speed-up is against this one: what it does not leave open is as in the trial."""
     return _is_alike(trial, baseline, {}, {})
+
+
+def _is_pair(one: Measured, other: Measured, when: Mapping[str, Any], than: Mapping[str, Any]) -> bool:
+    """A baseline and another trial differ in more than a batch or the data: only where that is meant."""
+    is_meant = not {"baseline", "tasks", "strategy"}.isdisjoint({*when, *than})
+    return (is_meant or one.is_baseline == other.is_baseline) and _is_alike(one, other, when, than)
 
 
 def _is_alike(one: Measured, other: Measured, when: Mapping[str, Any], than: Mapping[str, Any]) -> bool:
