@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +83,20 @@ def test_the_network_between_emulated_hosts_takes_cpu_that_is_nobodys() -> None:
 
 def test_what_the_launcher_uses_is_not_others_work() -> None:
     assert marks(evidence(load=Load(2, busy=2.0, stolen=0.0, conductor=0.4))) == {}
+
+
+def test_what_emulates_hosts_is_not_others_work() -> None:
+    assert marks(evidence(load=Load(2, busy=2.0, stolen=0.0, emulation=0.4))) == {}
+    command = [sys.executable, "-c", "while True: pass", "headway.sites.emulated.box"]
+    with subprocess.Popen(command) as process, Machine() as machine:
+        try:
+            time.sleep(1.5)
+        finally:
+            process.kill()
+    first, last = machine.looks[0], machine.looks[-1]
+    load = machine.between(first.t, last.t)
+    assert load is not None
+    assert load.emulation > 0.2  # some of a core, however many others want it
 
 
 def test_restarts_and_unfinished_warm_ups_and_missing_steps_are_marked() -> None:

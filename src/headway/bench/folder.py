@@ -30,6 +30,8 @@ from headway.spec.words import short_names, value_in_words
 
 FORMAT = 1
 SWEEPS = "sweeps"
+# Settings whose values need no name beside them.
+SPOKEN_FOR_ITSELF = ("strategy", "layout", "workload.model", "workload.dataset", "model", "dataset")
 NEEDED: dict[str, type] = {"sweep": dict, "plan": list}  # of sweep.json, for anything to be said of a sweep
 TrialState = Literal["planned", "running", "done", "failed", "left_out"]
 Data = Literal["real", "synthetic"]
@@ -92,12 +94,17 @@ class Trial:
     def name(self) -> str:
         """For people: `ps-async, training 2, real data`."""
         names = short_names(self.settings)
-        parts = [text if path in ("strategy", "layout") else f"{names[path]} {text}" for path, text in self._said]
+        parts = [text if path in SPOKEN_FOR_ITSELF else f"{names[path]} {text}" for path, text in self._said]
         return ", ".join([*parts, *([f"{self.data} data"] if self.purpose in ("search", "best") else [])]) or self.key
 
     @property
     def _said(self) -> list[tuple[str, str]]:
-        return [(path, value_in_words(value)) for path, value in self.settings.items()]
+        return [(path, value_in_words(value)) for path, value in told(self.settings).items()]
+
+
+def told(settings: dict[str, Any]) -> dict[str, Any]:
+    """Those that a name tells: `None` alone would say nothing."""
+    return {path: value for path, value in settings.items() if value is not None or path not in SPOKEN_FOR_ITSELF}
 
 
 def samples(trial: Trial, figure: str = "examples_per_s") -> list[float]:

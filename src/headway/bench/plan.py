@@ -13,7 +13,7 @@ from typing import Any
 
 from headway import workloads
 from headway.bench.figures import check_figure
-from headway.bench.folder import Data, Purpose
+from headway.bench.folder import SPOKEN_FOR_ITSELF, Data, Purpose, told
 from headway.errors import NotFound, SpecError
 from headway.metrics.published import table
 from headway.spec import nodes
@@ -26,7 +26,6 @@ from headway.spec.words import short_names, value_in_words
 from headway.workloads.base import RealData
 
 MOST_KEY = 56  # letters; a run's name has date and time behind it
-SPOKEN_FOR_ITSELF = ("strategy", "layout", "workload.model", "workload.dataset", "model", "dataset")
 
 
 @dataclass(frozen=True)
@@ -270,7 +269,7 @@ class _Planner:
         names = short_names(settings)
         parts = [
             _slug(value_in_words(value) if path in SPOKEN_FOR_ITSELF else f"{names[path]}-{value_in_words(value)}")
-            for path, value in settings.items()
+            for path, value in told(settings).items()
         ]
         text = "-".join([*parts, *([data] if data else [])]) or "as-it-is"
         if len(text) > MOST_KEY:
