@@ -341,9 +341,10 @@ def _speedup_words(found: Sequence[Speedup]) -> str:
 def _settings(settings: Mapping[str, Any], trials: Iterable[Measured]) -> str:
     """`trials`: whose settings have to be told apart."""
     names = short_names(dict.fromkeys([*settings, *(path for trial in trials for path in trial.settings)]))
+    told = {path: value for path, value in settings.items() if path != "baseline" or len(settings) == 1}
     return ", ".join(
         ("the baseline" if value else "the others") if path == "baseline" else f"{names[path]} {value_in_words(value)}"
-        for path, value in settings.items()
+        for path, value in told.items()
     )
 
 
