@@ -364,6 +364,14 @@ EXPLAINED = {
     ("too_small", "server_cpu"): "Tasks with next to nothing to compute ask the server all the time.",
     ("input_bound", "too_small"): "Softmax regression is too small to distribute.",
     ("storage", "too_small"): "Softmax regression is too small to distribute.",
+    (
+        "throughput_change-f",
+        "warmup",
+    ): "A rate that rises from the first step on is what an unfinished warm-up looks like.",
+    (
+        "baseline-c",
+        "too_small",
+    ): "Beside a machine of twice their size two small ones look slow: a misnamed baseline's harm.",
     ("throughput_change-a", "server_network"): "Before its credits are gone the server sends at full rate.",
     ("unbalanced", "server_network"): "The server that holds nearly everything carries nearly all traffic.",
     ("staleness-b", "server_network"): "Batches of 10 leave little to compute between two exchanges: the link is full.",

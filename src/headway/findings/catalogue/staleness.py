@@ -72,7 +72,8 @@ def look_at_sweep(sweep: SweepFacts) -> Iterator[Finding]:
 
 def _is_fresh(other: TrialFacts, trial: TrialFacts) -> bool:
     what = ("model", "dataset", "data", "batch_size", "steps")
-    alike = all(getattr(other, name) == getattr(trial, name) for name in what)
+    # Of runs that end after some time, one has made more steps than the other: that is no harm of staleness.
+    alike = trial.steps is not None and all(getattr(other, name) == getattr(trial, name) for name in what)
     return alike and other.strategy != "ps-async" and other.accuracy is not None
 
 
