@@ -367,11 +367,11 @@ EXPLAINED = {
     (
         "throughput_change-f",
         "warmup",
-    ): "A rate that rises from the first step on is what an unfinished warm-up looks like.",
+    ): "A rate that rises all the time looks like an unfinished warm-up.",
     (
         "baseline-c",
         "too_small",
-    ): "Beside a machine of twice their size two small ones look slow: a misnamed baseline's harm.",
+    ): "Beside a machine of twice their size two small ones look slow.",
     ("throughput_change-a", "server_network"): "Before its credits are gone the server sends at full rate.",
     ("unbalanced", "server_network"): "The server that holds nearly everything carries nearly all traffic.",
     ("staleness-b", "server_network"): "Batches of 10 leave little to compute between two exchanges: the link is full.",
