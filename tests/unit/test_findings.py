@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -331,7 +330,7 @@ def test_accuracy_lost_to_staleness_shows_in_a_sweep() -> None:
     (found,) = of_trials(SweepFacts("s", (fresh, stale)))
     assert (found.rule, found.certainty) == ("staleness", "likely")
     assert "6.0 points" in found.text
-    by_time = [replace(one, steps=None) for one in (fresh, stale)]  # which has made more steps is not said
+    by_time = [dataclasses.replace(one, steps=None) for one in (fresh, stale)]  # which has made more steps is not said
     assert of_trials(SweepFacts("s", tuple(by_time))) == []
 
 
