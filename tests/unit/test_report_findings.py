@@ -138,3 +138,9 @@ def test_one_damaged_run_of_a_sweep_does_not_hide_what_was_found_in_the_others(t
     assert alone.returncode == 7  # documented: a damaged file
     assert f"{bad.name}: its record is damaged" in alone.stderr
     assert "Traceback" not in alone.stderr
+
+
+def test_a_table_says_how_sure_few_runs_can_be(tmp_path: Path) -> None:
+    few = make_sweep(tmp_path, repeats=3, steps=60, vary={"strategy": ["ps-async"]})
+    text = markdown(page([], [few]))
+    assert "lies with 95 % \\(of 3 runs with 75% at most\\)." in text

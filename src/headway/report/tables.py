@@ -60,6 +60,15 @@ def speedups(collection: Collection, digests: Digests) -> dict[str, Speedup]:
     return found
 
 
+def _at_most(collection: Collection, digests: Digests) -> str:
+    """Of a few runs no interval of a median is as sure as that."""
+    known = [group.estimate(digests, "examples_per_s", collection.how) for group in collection.groups]
+    least = min((one for one in known if one and one.num > 1), key=lambda one: one.confidence_limit, default=None)
+    if least is None or least.confidence_limit >= 0.95:
+        return ""
+    return f" (of {least.num} runs with {least.confidence_limit:.0%} at most)"
+
+
 def results(collection: Collection, digests: Digests) -> Table:
     """Speed, time and accuracy of every configuration (as E1, E2, E3 and E5 print them)."""
     faster = speedups(collection, digests)
@@ -89,7 +98,8 @@ def results(collection: Collection, digests: Digests) -> Table:
     has_times = any(one["cells"].get("training_seconds") for one in rows)
     times = " Time: from the first step to the last." if has_times else ""
     columns_mean = f"Tasks: those that train.{times} Accuracy and loss: on the test set."
-    repeated = f"Of several repeats: {doing}, with the interval in which the true value lies with 95 %."
+    sure = f"95 %{_at_most(collection, digests)}"
+    repeated = f"Of several repeats: {doing}, with the interval in which the true value lies with {sure}."
     note = f"{against}{columns_mean} Rates begin after the warm-up. {repeated}{no_times(collection, digests)}"
     columns = [
         ("configuration", "configuration", "text"),
