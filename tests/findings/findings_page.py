@@ -145,8 +145,8 @@ def _matrix(known: Mapping[str, Result], machine: Mapping[str, Any]) -> list[str
         "",
         "Jobs of cells, kept-out ones too, were changed until they are what they say (a link that is full, a run that "
         "is healthy), some after their condition was not found; cells that said `noisy_machine` were run again, and "
-        "healthy-1 once because `straggler` had spoken falsely (possible; two tasks shared a link unequally); limits of "
-        "rules were changed only by what the first two variants showed. A cell that was not run yet has the sign "
+        "healthy-1 once because `straggler` had spoken falsely (possible; two tasks shared a link unequally); limits "
+        "of rules were changed only by what the first two variants showed. A cell that was not run yet has the sign "
         "`?`.",
         "",
         "Rows are conditions, columns what the rules said in their cells: `x` found, `-` not found though provoked, "
