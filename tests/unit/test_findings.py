@@ -228,6 +228,21 @@ def test_the_task_that_comes_last_is_the_straggler_of_a_synchronous_run() -> Non
     assert "straggler" not in trouble(synchronous(late=0.12))  # now this one, now that
 
 
+def test_who_gets_the_smaller_share_of_a_busy_server_is_no_straggler() -> None:
+    """Two equal workers shared a link that was full half of the time, and one had 1.4 times the other's step time."""
+    tasks = (task("worker/0", "worker0"), task("worker/1", "worker1", 0.3), server())
+    half_full = {"received": np.where(np.arange(len(times())) % 2, 0.95 * GBIT, 0.0)}
+    busy = node("ps0", "ps/0", used=0.2, series=half_full)
+    assert "straggler" not in trouble(healthy(tasks=tasks, nodes=(busy, *WORKERS)))
+    assert "straggler" in trouble(healthy(tasks=tasks))  # nothing is busy: it is the task
+    weaker = node("worker1", "worker/1", rate=GBIT / 4)
+    assert "straggler" in trouble(healthy(tasks=tasks, nodes=(busy, WORKERS[0], weaker)))
+    short = node("worker1", "worker/1", used=0.4)
+    assert "straggler" in trouble(healthy(tasks=tasks, nodes=(busy, WORKERS[0], short)))
+    hungry = (tasks[0], task("worker/1", "worker1", 0.3, input_seconds=0.1), server())
+    assert "straggler" in trouble(healthy(tasks=hungry, nodes=(busy, *WORKERS)))
+
+
 def test_in_all_reduce_the_one_that_computes_while_others_idle_is_the_straggler() -> None:
     nodes = (node("worker0", "worker/0", used=0.2), node("worker1", "worker/1", cpus=0.2, used=0.2))
     facts = healthy(strategy="allreduce", nodes=nodes, staleness=np.zeros(0), server_bytes={})

@@ -62,31 +62,45 @@ class Need:
     """Why a trial gets another run, or why not."""
 
     runs: int
-    """How many more are probably needed."""
+    """How many more it gets."""
     reason: str
+    is_short: bool = False
+    """It gets none, though it has fewer than were asked for or than its interval needs."""
 
 
 def need(progress: Progress, measure: SweepMeasure) -> Need:
     """How many more runs a trial needs, as far as can be said now."""
     room = measure.most_runs - progress.made
     if not progress.marks and progress.failures >= MOST_FAILURES:
-        return Need(0, f"it failed {progress.failures} times")
+        return Need(0, f"it failed {progress.failures} times", is_short=True)
     if progress.clean + progress.under_way < measure.repeats:
         lacking = measure.repeats - progress.clean - progress.under_way
-        what = "repeats" if progress.clean == len(progress.marks) else "runs without a mark"
+        what = f"{lacking} {'repeat' if lacking == 1 else 'repeats'}"
+        if progress.clean < len(progress.marks):
+            what = f"{_runs(lacking)} without a mark"
+        are_missing = f"{what} {'is' if lacking == 1 else 'are'} missing"
         if room <= 0:
-            return Need(0, f"{lacking} {what} are missing, and {progress.made} runs were made, the most allowed")
-        return Need(min(room, lacking), f"{lacking} {what} are missing")
+            return Need(0, f"{are_missing}, and {_made(progress)}", is_short=True)
+        return Need(min(room, lacking), are_missing)
     if progress.under_way:
         return Need(0, "whether it needs more follows from the runs that are under way")
     more = lacking_for_interval(progress.values, measure)
     if not more:
         return Need(0, "the interval is narrow enough")
+    wide = f"the interval is wider than {measure.interval:.0%}"
+    if len(progress.values) < FEWEST:
+        wide = f"an interval says nothing of fewer than {FEWEST} runs, and {len(progress.values)} can be counted"
     if room <= 0:
-        return Need(0, f"about {more} more runs would be needed, and {progress.made} were made, the most allowed")
-    return Need(
-        min(room, more), f"the interval is wider than {measure.interval:.0%}: about {more} more runs are needed"
-    )
+        return Need(0, f"{wide}: about {_runs(more, 'more ')} would be needed, and {_made(progress)}", is_short=True)
+    return Need(min(room, more), f"{wide}: about {_runs(more, 'more ')} {'is' if more == 1 else 'are'} needed")
+
+
+def _runs(count: int, more: str = "") -> str:
+    return f"{count} {more}{'run' if count == 1 else 'runs'}"
+
+
+def _made(progress: Progress) -> str:
+    return f"{_runs(progress.made)} {'was' if progress.made == 1 else 'were'} made, the most allowed"
 
 
 def lacking_for_interval(values: Sequence[float], measure: SweepMeasure) -> int:

@@ -50,6 +50,7 @@ def row(trial: Trial, measure: SweepMeasure, figure: str) -> dict[str, Any]:
         "failed": len(trial.runs) - len(finished),
         "missing": lacking.runs if is_open else 0,
         "lacks": lacking.reason if is_open else None,
+        "is_short": lacking.is_short and trial.state == "done",
         "marks": {
             mark: sum(mark in run.marks for run in finished) for mark in sorted({m for r in finished for m in r.marks})
         },

@@ -185,8 +185,8 @@ def show_sweep(folder: SweepFolder, output: TableFormat, figure: str | None = No
     for entry in found:
         if entry["reason"] and entry["state"] != "failed":
             print(f"left out   {entry['name']}: {entry['reason']}")
-        elif entry["state"] == "done" and not entry["missing"] and "would be needed" in (entry["lacks"] or ""):
-            print(f"too wide   {entry['name']}: {entry['lacks']}")
+        elif entry["is_short"]:
+            print(f"too few    {entry['name']}: {entry['lacks']}")
     for event in folder.choices:
         print(f"search     {choice_text(event)}")
     for event in folder.not_found:

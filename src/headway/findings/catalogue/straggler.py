@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headway.findings.base import Evidence, Finding, Rule
+from headway.findings.catalogue.input_bound import SHARE, input_wait
 from headway.findings.facts import Facts, Node, Task
 from headway.findings.lagging import Lag, lag
 from headway.findings.words import cpus, percent
 
 SLOWER = 1.4
 LINK_FULL = 0.5
+SHARED = 0.3  # of the time: a server whose network is full that long serves one task after the other
 
 
 def look(facts: Facts) -> Iterator[Finding]:
@@ -20,6 +22,8 @@ def look(facts: Facts) -> Iterator[Finding]:
         node = facts.node_of(task)
         if task is facts.chief and node is not None and node.is_short_of_cpu:
             continue  # the finding about the chief's machine says so
+        if facts.strategy == "ps-async" and _is_served_less(facts, task):
+            continue  # the server's network decides who is slow, and another time it is another task
         if found is not None and found.factor >= SLOWER:
             behind.append((found, task))
     if not behind or len(behind) * 2 > len(facts.training):
@@ -34,6 +38,16 @@ def look(facts: Facts) -> Iterator[Finding]:
         *([Evidence("time with full CPU", node.cpu_full, "share", node.name)] if node and node.cpus else []),
         *([Evidence("time with full network", node.link_full, "share", node.name)] if node and node.rate else []),
     )
+
+
+def _is_served_less(facts: Facts, task: Task) -> bool:
+    """Its machine is like the others' and has all it needs; what they share is busy, and not shared out equally."""
+    node = facts.node_of(task)
+    busy = [server for server in facts.servers() if server.link_full >= SHARED or server.is_short_of_cpu]
+    if node is None or not busy or node.is_short_of_cpu or node.link_full >= LINK_FULL or input_wait(task)[0] >= SHARE:
+        return False
+    machines = [machine for one in facts.training if (machine := facts.node_of(one))]
+    return len({(machine.cpus, machine.rate, len(machine.tasks)) for machine in machines}) == 1
 
 
 def _why(facts: Facts, task: Task, node: Node | None) -> str:
@@ -60,7 +74,9 @@ RULE = Rule(
     "and its machine gives less than it costs.",
     threshold=f"Its steps take {SLOWER} times as long as the others' in the median (ps-sync: it comes last in most "
     "updates, and the update waits that long; allreduce: it computes while the others' CPUs idle). If more than "
-    "half of the tasks are slow, they are of two kinds and nobody is a straggler.",
+    "half of the tasks are slow, they are of two kinds and nobody is a straggler. Nor is a task of ps-async whose "
+    f"machine is like the others' and lacks nothing, while the network of a server is full {percent(SHARED)} of the "
+    "time or its CPU is short: what is busy is not shared out equally.",
     advice="Give it a machine like the others', or a smaller batch (cluster.ROLE.batch_size); with ps-sync do not wait "
     "for it (strategy.aggregate one below the number of tasks).",
     needs="Two or more training tasks; for all-reduce their nodes' CPUs.",
