@@ -125,6 +125,33 @@ def test_ctrl_c_stops_a_sweep_in_order_and_a_failed_trial_stops_nothing(tmp_path
     assert "failed" in resumed.stdout
 
 
+def test_a_signal_in_the_last_moment_of_a_run_ends_the_sweep(tmp_path: Path) -> None:
+    """The run ends by itself, as measured; the next one used to be begun as if nobody had asked."""
+    process = begin(tmp_path, write_sweep(tmp_path / "small.yaml"))
+    sweep = wait_for_run(tmp_path, process, 0)
+    (run,) = RunFolder.all(sweep.runs)
+    deadline = time.monotonic() + LIMIT
+    while run.facts()["state"] != "stopping":
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait(timeout=LIMIT) == 130, (tmp_path / "bench.out").read_text()
+    (trial,) = [trial for trial in sweep.trials() if trial.runs]
+    assert [run.state for run in trial.runs] == ["finished"]
+    assert len(RunFolder.all(sweep.runs)) == 1
+
+
+def test_a_budget_ends_a_run_that_takes_far_longer(tmp_path: Path) -> None:
+    sweep_file = write_sweep(
+        tmp_path / "long.yaml", measure={"warmup": 2, "steps": 20, "seconds": 600, "repeats": 1, "most": 1}
+    )
+    began = time.monotonic()
+    short = headway("bench", str(sweep_file), "--budget", "16s", root=tmp_path, timeout=4 * LIMIT)
+    assert time.monotonic() - began < 60
+    assert short.returncode == 1, short.stdout + short.stderr  # no trial succeeded
+    assert "a run takes more than" in short.stdout
+
+
 def test_a_search_tries_servers_until_the_best_is_known_and_a_budget_names_what_it_left_out(tmp_path: Path) -> None:
     job = {
         "workload": {

@@ -465,3 +465,39 @@ def test_the_original_form_of_a_sweep_is_judged_by_its_own_values() -> None:
     assert judge(asked, local).verdict == "not re-found"
     assert judge(asked, original).verdict == "re-found"
     assert judge(asked.model_copy(update={"full": {}}), original).verdict == "not measured yet"
+
+
+def test_where_pairs_contradict_each_other_their_mean_is_no_verdict() -> None:
+    """With the small model it is a quarter of the other, with the large one half as much again: on average less."""
+    trials = [
+        trial({"size": size, "layout": layout}, cpus_per_node=rate)
+        for size, layout, rate in [
+            ("small", "PW-W", 100.0),
+            ("small", "PW-PW", 25.0),
+            ("large", "PW-W", 100.0),
+            ("large", "PW-PW", 150.0),
+        ]
+    ]
+    runs = [replace(one, figures=tuple({"loss": each["cpus_per_node"]} for each in one.figures)) for one in trials]
+    test = {"figure": "loss", "when": {"layout": "PW-PW"}, "than": {"layout": "PW-W"}}
+    found = FUNCTIONS["less"](runs, **test)
+    assert (found.verdict, found.is_clear) == ("not re-found", False)
+    assert "contradict each other" in found.words
+    least = FUNCTIONS["least"](runs, figure="loss", factor="layout", value="PW-PW")
+    assert (least.verdict, least.is_clear) == ("not re-found", False)
+
+
+def test_highest_of_all_needs_all_of_them() -> None:
+    trials = [trial({"layout": name}, loss=value) for name, value in (("a", 3.0), ("b", 2.0))]
+    assert FUNCTIONS["most"](trials, figure="loss", factor="layout", value="a").verdict == "re-found"
+    failed = Measured({"layout": "c"}, 2, False, "real", ())
+    found = FUNCTIONS["most"]([*trials, failed], figure="loss", factor="layout", value="a")
+    assert (found.verdict, found.words) == ("not measured yet", "no run gave loss with layout c")
+
+
+def test_a_rise_over_sizes_of_which_one_is_missing_is_none() -> None:
+    trials = [trial({"tasks": tasks}, tasks, examples_per_s=100.0 * tasks) for tasks in (1, 2)]
+    assert FUNCTIONS["rises"](trials, figure="examples_per_s", over="tasks").verdict == "re-found"
+    failed = Measured({"tasks": 4}, 4, False, "real", ())
+    found = FUNCTIONS["rises"]([*trials, failed], figure="examples_per_s", over="tasks")
+    assert (found.verdict, found.words) == ("not measured yet", "no run gave examples_per_s with tasks 4")

@@ -130,7 +130,7 @@ def test_an_effect_is_one_only_outside_of_chance() -> None:
     assert in_words(unclear).startswith("no clear difference")
     alone = ratio([30.0], [10.0])
     assert not is_difference(alone)
-    assert in_words(alone) == "3 times as much, of one sample each"
+    assert in_words(alone) == "3 times as much, with one sample on a side, which says nothing of chance"
 
 
 def test_a_ratio_to_nothing_is_refused() -> None:
@@ -141,3 +141,10 @@ def test_a_ratio_to_nothing_is_refused() -> None:
 def test_another_unit_turns_an_interval_round_only_where_it_must() -> None:
     assert Estimate(2.0, 1.0, 3.0, 5, "median").scaled(0.5) == Estimate(1.0, 0.5, 1.5, 5, "median")
     assert Estimate(2.0, 1.0, 3.0, 5, "median").scaled(-1) == Estimate(-2.0, -3.0, -1.0, 5, "median")
+
+
+def test_narrow_is_to_each_side() -> None:
+    """Half of its width is 5 %, but upwards it reaches 10 %: times are skewed as a rule."""
+    skewed = Estimate(100.0, 100.0, 110.0, 5, "median")
+    assert skewed.half_width == pytest.approx(0.1)
+    assert not skewed.is_narrow(0.05)

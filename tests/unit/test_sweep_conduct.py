@@ -13,6 +13,7 @@ from headway.bench.folder import SweepFolder, Trial
 from headway.bench.lanes import Alone
 from headway.bench.making import Order
 from headway.cli.bench import budget_lines
+from headway.launch.launcher import OUT_OF_TIME
 from headway.metrics.estimate import Estimate
 from headway.spec.sweep import load_sweep
 
@@ -164,3 +165,47 @@ def test_a_budget_says_beforehand_who_gets_less_and_that_it_guesses(tmp_path: Pa
     assert "of 6 runs will fit; a run is guessed to take 15.0 s" in first
     assert any(who in line for line in rest)
     assert budget_lines(fits(sweep, 1000.0), 1000.0)[0].startswith("budget 16 min 40 s: all 6 runs will fit")
+
+
+def test_a_run_may_be_a_little_longer_than_the_budget_and_not_much(tmp_path: Path) -> None:
+    session = Session(new_sweep(tmp_path), budget=100.0)
+    assert session.conductor._limit() == pytest.approx(110.0, abs=1.0)
+    assert Session(session.sweep).conductor._limit() is None
+
+
+def test_a_run_that_was_stopped_for_the_budget_is_left_out_with_its_time_and_ends_nothing(tmp_path: Path) -> None:
+    session = Session(new_sweep(tmp_path), budget=100.0)
+    key = session.next()
+    assert key is not None
+    order = Order(key, 0, {}, "examples_per_s", "")
+    session.conductor.under_way.append(order)
+    session.conductor._ended(order, {"run": "a", "state": "interrupted", "reason": OUT_OF_TIME, "seconds": 110.0})
+    assert not session.conductor._is_stopping
+    session.conductor.began -= 110.0
+    assert session.next() is None
+    (reason,) = [
+        event["reason"] for event in session.sweep.events() if event.get("trial") == key and event["kind"] == "left_out"
+    ]
+    assert "it was not tried; a run takes more than 1 min 50 s" in reason
+
+
+def test_a_signal_that_comes_when_the_run_has_its_end_already_ends_the_sweep(tmp_path: Path) -> None:
+    session = Session(new_sweep(tmp_path))
+    key = session.next()
+    assert key is not None
+    order = Order(key, 0, {}, "examples_per_s", "")
+    session.conductor.under_way.append(order)
+    session.conductor._heard(order, {"kind": "stop_asked"})
+    ended = {"run": "a", "state": "finished", "reason": "measured", "seconds": 9.0, "value": 5.0, "marks": []}
+    session.conductor._heard(order, {"kind": "ended", **ended})
+    assert session.conductor._is_stopping
+    assert [run.value for run in session.sweep.trial(key).runs] == [5.0]  # it counts all the same
+
+
+def test_the_best_on_real_data_is_planned_before_the_choice_is_told(tmp_path: Path) -> None:
+    """Who was killed in between never had it run."""
+    session = Session(new_sweep(tmp_path, **SEARCH))
+    while (key := session.next()) is not None and "synthetic" in key:
+        session.end(key, 100.0 if "ps-1" in key else 50.0)
+    kinds = [event["kind"] for event in session.sweep.events()]
+    assert kinds.index("chosen") == kinds.index("planned", kinds.index("chosen") - 1) + 1

@@ -15,7 +15,7 @@ from headway.bench.compare import compare_all, open_side
 from headway.bench.conduct import check_parallel, check_same_machine, other_commit, plan_of, prepare
 from headway.bench.folder import SweepFolder, samples
 from headway.bench.judge import Machine, evidence, judged
-from headway.bench.schedule import progress_of
+from headway.bench.schedule import need, progress_of
 from headway.bench.table import rows
 from headway.errors import Busy, FormatError, NotFound, SpecError
 from headway.launch.prepare import create_run
@@ -153,6 +153,54 @@ def test_failures_are_kept_with_their_reason(sweep: SweepFolder) -> None:
     assert rows(sweep)[1]["failed"] == 2
 
 
+def test_what_failed_is_tried_again_when_the_sweep_goes_on(sweep: SweepFolder) -> None:
+    """The disk was full, and every trial failed twice; after it was mended, nothing was open any more."""
+    events = sweep.writer()
+    events.write("begun", budget=None)
+    for repeat in range(2):
+        events.write("ended", trial="batch-size-10", repeat=repeat, run="", state="failed", reason="no space left")
+    events.flush()
+    trial = sweep.trial("batch-size-10")
+    assert (trial.state, progress_of(trial).failures, need(progress_of(trial), sweep.spec.measure).runs) == (
+        "failed",
+        2,
+        0,
+    )
+    again = next(each for each in sweep.trials(goes_on=True) if each.key == "batch-size-10")
+    assert (progress_of(again).failures, need(progress_of(again), sweep.spec.measure).runs) == (0, 3)
+    events.write("begun", budget=None)
+    events.write("ended", trial="batch-size-10", repeat=2, run="", state="failed", reason="no space left")
+    events.close()
+    assert progress_of(sweep.trial("batch-size-10")).failures == 1
+    assert len(sweep.trial("batch-size-10").runs) == 3  # all of them are told
+
+
+def test_a_run_without_measured_steps_counts_if_its_figure_is_there(sweep: SweepFolder) -> None:
+    """A program that tells of nothing has its seconds; one that tells of each epoch has all of them as warm-up."""
+    run = Run(make_run(sweep, "batch-size-10", 0.1, warmup=True))
+    with Machine() as machine:
+        found = judged(run, "seconds", machine)
+        assert found["value"] == pytest.approx(202.0)
+        assert (found["marks"], found["load"]) == (["short"], None)
+        nothing = judged(run, "examples_per_s", machine)
+    assert (nothing["state"], nothing["reason"]) == ("failed", "it gave no examples_per_s: nothing was measured")
+
+
+def test_a_sweep_of_own_code_finds_it_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    job = {"workload": {"command": "python train.py"}}
+    folder = prepare(
+        load_sweep(sweep_file(here, job=job, vary={"cluster.worker": [1, 2]}, measure={"steps": None})), tmp_path
+    )
+    assert {trial.job["workload"]["directory"] for trial in folder.trials()} == {str(here)}
+    (here / "mine.py").write_text("def build(features, settings, data, run):\n    raise NotImplementedError\n")
+    own = {"workload": {"model": "mine:build", "dataset": "synthetic"}}
+    folder = prepare(load_sweep(sweep_file(here, job=own)), tmp_path)
+    assert {trial.job["workload"]["code"] for trial in folder.trials()} == {str(here)}
+
+
 def test_a_sweep_goes_on_only_on_a_machine_like_the_one_it_was_begun_on(sweep: SweepFolder) -> None:
     check_same_machine(sweep)
     facts = json.loads(sweep.file.read_text())
@@ -265,6 +313,10 @@ def test_two_runs_are_compared_by_parts_of_their_time(tmp_path: Path) -> None:
     assert effect.effect.value == pytest.approx(2.0, rel=0.1)
     assert found.single == ("A", "B")
     assert any("one run each" in line for line in found.lines())
+    assert not found.doubts
+    runs[1].write_facts({**runs[1].facts(), "state": "failed", "reason": "it ran out of memory"})
+    doubtful = compare_all(a, open_side(tmp_path, str(runs[1].path)))
+    assert doubtful.doubts == ("B: its run did not come to its end (failed)",)
     with pytest.raises(NotFound, match="no sweep and no run"):
         open_side(tmp_path, "neither")
 

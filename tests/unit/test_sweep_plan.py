@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from headway.bench.plan import Plan, make_plan
+from headway.bench.plan import Plan, make_plan, measured
 from headway.errors import NotFound, SpecError
-from headway.spec.sweep import LoadedSweep, load_sweep
+from headway.metrics.factors import Measured, effects
+from headway.spec.sweep import SET_BY_MEASURING, LoadedSweep, load_sweep
 
 JOB: dict[str, Any] = {
     "workload": {"model": "softmax", "dataset": "mnist", "batch_size": 50, "evaluate": {"every": 10}},
@@ -44,7 +45,69 @@ def test_a_grid_has_every_combination(tmp_path: Path) -> None:
 
 def test_one_at_a_time_leaves_everything_else_as_in_the_job(tmp_path: Path) -> None:
     found = plan(tmp_path, one_at_a_time={"cluster.training": [1, 3], "workload.batch_size": [25]})
-    assert [(trial.tasks, trial.job["workload"]["batch_size"]) for trial in found.trials] == [(1, 50), (3, 50), (2, 25)]
+    asked = [(trial.tasks, trial.job["workload"]["batch_size"]) for trial in found.trials]
+    assert asked == [(2, 50), (1, 50), (3, 50), (2, 25)]  # first the job as it is, which the others are compared with
+    assert [(each.settings["cluster.training"], each.settings["workload.batch_size"]) for each in found.trials] == asked
+
+
+def test_every_factor_that_is_varied_alone_has_an_effect(tmp_path: Path) -> None:
+    """The job's own point was filed under the first factor only."""
+    found = plan(
+        tmp_path,
+        one_at_a_time={"cluster.training": [1, 2], "workload.batch_size": [50, 100], "strategy.exchange": ["in_turn"]},
+    )
+    trials = [
+        Measured(each.settings, each.tasks, False, "synthetic", ({"examples_per_s": 100.0 + number},))
+        for number, each in enumerate(found.trials)
+    ]
+    assert len(trials) == 4
+    assert [dict(each.when) for each in effects(trials, "examples_per_s")] == [
+        {"cluster.training": 1},
+        {"workload.batch_size": 100},
+        {"strategy.exchange": "in_turn"},
+    ]
+
+
+def test_beside_a_grid_the_job_as_it_is_is_one_of_its_trials(tmp_path: Path) -> None:
+    found = plan(tmp_path, vary={"cluster.training": [1, 2]}, one_at_a_time={"workload.batch_size": [25]})
+    assert [each.settings for each in found.trials] == [
+        {"workload.batch_size": 50, "cluster.training": 1},
+        {"workload.batch_size": 50, "cluster.training": 2},
+        {"workload.batch_size": 25, "cluster.training": 2},
+    ]
+
+
+def test_a_baseline_is_not_named_after_what_it_does_not_have(tmp_path: Path) -> None:
+    found = plan(tmp_path, vary={"cluster.training": [4]}, baseline={"strategy": "single"})
+    assert [(each.key, each.tasks) for each in found.trials] == [("single", 1), ("training-4", 4)]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"vary": {"checkpoint.seconds": [5, 60]}},
+        {"vary": {"seed": [1]}, "one_at_a_time": {"workload.evaluate.every": [10, 50]}},
+        {"also": [{"workload.stop.steps": 5}]},
+        {"vary": {"seed": [1]}, "set": {"export": True}},
+        {"vary": {"seed": [1]}, "baseline": {"checkpoint": {"seconds": 5}}},
+    ],
+)
+def test_what_measuring_sets_anyway_cannot_be_varied(tmp_path: Path, given: dict[str, Any]) -> None:
+    """Trials that were all the same came of it, and not a word."""
+    with pytest.raises(SpecError, match=r"would change nothing.*measure: \{steps: null\}"):
+        load(tmp_path, **given)
+    load(tmp_path, **given, measure={"steps": None})
+
+
+def test_a_trial_says_nowhere_but_in_measure_how_it_is_measured(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="said in the sweep's own measure"):
+        load(tmp_path, vary={"measure.warmup": [1, 2]}, measure={"steps": None})
+
+
+def test_what_measuring_sets_is_all_that_cannot_be_varied(tmp_path: Path) -> None:
+    job = measured({"workload": {}}, load(tmp_path, vary={"seed": [1]}).sweep)
+    paths = [*(key for key in job if key != "workload"), *(f"workload.{key}" for key in job["workload"])]
+    assert sorted(paths) == sorted(SET_BY_MEASURING)
 
 
 def test_a_trial_is_measured_and_neither_evaluated_nor_saved(tmp_path: Path) -> None:

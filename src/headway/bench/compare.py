@@ -174,11 +174,14 @@ def compare_all(a: Side, b: Side, across: tuple[str, ...] = (), figure: str = "e
 
 
 def _doubt(side: str, points: list[Point]) -> str | None:
-    """Of how many trials runs count that are marked, because there are too few others."""
+    """A run that did not end by itself; or of how many trials runs count that are marked, because there are too few
+    others."""
     marks = [
         {mark for run in point.trial.runs if run.counts for mark in run.marks} if point.trial is not None else set()
         for point in points
     ]
+    if states := sorted({point.run.state for point in points if point.run is not None} - {"finished"}):
+        return f"{side}: its run did not come to its end ({', '.join(states)})"
     if not any(marks):
         return None
     which = ", ".join(sorted(set[str]().union(*marks)))

@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from headway.bench import figures
 from headway.bench.facts import commit_in_words
 from headway.bench.folder import SweepFolder, Trial
 from headway.bench.lanes import Alone, Crew, Lanes, cores_here, divide
@@ -32,7 +33,8 @@ from headway.bench.schedule import (
 )
 from headway.bench.search import Chosen, choose, next_candidate
 from headway.errors import SiteError, SpecError
-from headway.launch.prepare import environment, num_cores
+from headway.launch.launcher import OUT_OF_TIME
+from headway.launch.prepare import environment, num_cores, placed
 from headway.metrics.estimate import Estimate
 from headway.record.files import EventWriter
 from headway.spec.load import parse_job
@@ -43,6 +45,7 @@ from headway.units import format_seconds
 
 # Of the machine that a sweep was begun on: with another one its runs could not be put side by side.
 SAME = ("cpu", "cores", "python")
+OVER_BUDGET = 0.1  # of the budget: by so much the last run may be longer than was thought
 SAME_PACKAGES = ("tensorflow-cpu", "tensorflow", "numpy")
 
 
@@ -81,14 +84,23 @@ def _check_room(trial: Planned, cores: int, parallel: int) -> None:
 def prepare(loaded: LoadedSweep, root: Path, parallel: int = 1) -> SweepFolder:
     """A new sweep's folder. Nothing has been started."""
     plan = make_plan_here(loaded, parallel)
+    groups = [
+        replace(each, candidates=tuple(map(_placed, each.candidates)), finals=tuple(map(_placed, each.finals)))
+        for each in plan.groups
+    ]
     return SweepFolder.create(
         root,
         loaded,
-        [trial.as_file() for trial in plan.trials],
-        [asdict(group) for group in plan.groups],
+        [_placed(trial).as_file() for trial in plan.trials],
+        [asdict(group) for group in groups],
         environment(),
         parallel,
     )
+
+
+def _placed(trial: Planned) -> Planned:
+    """A sweep may be gone on with from another folder."""
+    return trial if trial.left_out else replace(trial, job=placed(parse_job(trial.job)))
 
 
 def plan_of(folder: SweepFolder) -> Plan:
@@ -162,6 +174,7 @@ class _Conductor:
         self.events: EventWriter = folder.writer()
         self.under_way: list[Order] = []
         self.was_interrupted = False
+        self.cut: dict[str, float] = {}  # trials of which a run was stopped for the budget, and after how long
 
     @property
     def _is_stopping(self) -> bool:
@@ -186,7 +199,8 @@ class _Conductor:
     def _begin_what_can_be(self) -> bool:
         begun = False
         while self.crew.num_free and not self._is_stopping and (trial := self._next()) is not None:
-            order = Order(trial.key, self._repeat(trial), trial.job, self.measure.figure, str(self.folder.runs))
+            runs, limit = str(self.folder.runs), self._limit()
+            order = Order(trial.key, self._repeat(trial), trial.job, self.measure.figure, runs, limit)
             self.under_way.append(order)
             self.crew.begin(order)
             begun = True
@@ -235,6 +249,12 @@ class _Conductor:
     def _budget_left(self) -> float | None:
         return None if self.budget is None else self.budget - (time.monotonic() - self.began)
 
+    def _limit(self) -> float | None:
+        """How long a run may take that is begun now: none is stopped for the little that an estimate is off, and none
+        takes the night although the budget was half an hour."""
+        left = self._budget_left()
+        return None if left is None or self.budget is None else max(0.0, left) + OVER_BUDGET * self.budget
+
     def _left(self, progress: list[Progress]) -> float:
         """Seconds until the end, as far as can be said: a search that goes on wants at least one candidate or the best
         one on real data."""
@@ -252,6 +272,8 @@ class _Conductor:
             if runs := need(each, self.measure).runs:
                 what = f"{runs} more run{'s' * (runs > 1)}" if each.made else "it was not tried"
                 takes = f"a run takes about {format_seconds(expected_seconds(each, progress))}"
+                if each.key in self.cut:
+                    takes = f"a run takes more than {format_seconds(self.cut[each.key])}"
                 self.events.write("left_out", trial=each.key, reason=f"{budget}: {what}; {takes}, and {was_left}")
         for group in open_searches(self.folder):
             reason = f"{budget}: not every value that may be the best was tried, and {was_left}"
@@ -284,13 +306,12 @@ class _Conductor:
                     found[number] = value
             elif trial is not None:
                 return False  # it is being tried
-        following = next_candidate(
-            len(group.candidates), {number: each.value for number, each in found.items()}, frozenset(impossible)
-        )
+        num, is_less_better = len(group.candidates), bool(figures.is_less_better(self.measure.figure))
+        following = next_candidate(num, found, frozenset(impossible), is_less_better)
         if following is not None:
             self._plan(group.candidates[following])
             return True
-        self._choose(group, choose(len(group.candidates), found, frozenset(impossible)) if found else None)
+        self._choose(group, choose(num, found, frozenset(impossible), is_less_better) if found else None)
         return True
 
     def _plan(self, trial: Planned) -> None:
@@ -305,6 +326,10 @@ class _Conductor:
             return
         values = [candidate.value for candidate in group.candidates]
         best = group.candidates[choice.best]
+        # First: who is killed in between has the choice made again, and else would never run it on real data.
+        final = next((each for each in group.finals if each.value == best.value), None)
+        if final is not None and all(trial.key != final.key for trial in self.folder.trials()):
+            self._plan(final)
         event = self.events.write(
             "chosen",
             **fields,
@@ -314,12 +339,9 @@ class _Conductor:
             skipped=[values[number] for number in choice.skipped],
             rivals=[values[number] for number in choice.rivals],
             may_lose=choice.may_lose,
-            assumes="throughput rises to one peak and falls from there",
+            assumes=_assumes(self.measure.figure),
         )
         self.show.chosen(event)
-        final = next((each for each in group.finals if each.value == best.value), None)
-        if final is not None and all(trial.key != final.key for trial in self.folder.trials()):
-            self._plan(final)
 
     # --- what runs come to -----------------------------------------------------------------------------------
     def _heard(self, order: Order, message: dict[str, Any]) -> None:
@@ -328,20 +350,35 @@ class _Conductor:
             self.show.line(message["text"])
         elif kind == "started":
             self.events.write("started", trial=order.trial, repeat=order.repeat, **message)
+        elif kind == "stop_asked":
+            self._stop()
         else:
             self._ended(order, message)
+
+    def _stop(self) -> None:
+        self.was_interrupted = True
+        self.crew.stop()
 
     def _ended(self, order: Order, fields: dict[str, Any]) -> None:
         self.under_way.remove(order)
         written = self.events.write("ended", trial=order.trial, repeat=order.repeat, **fields)
         if fields["state"] == "interrupted":
-            self.was_interrupted = True
-            self.crew.stop()
+            if fields["reason"] == OUT_OF_TIME:
+                self.cut[order.trial] = fields["seconds"]
+            else:
+                self._stop()
             return
         trial = self.folder.trial(order.trial)
         progress = [self._progress(each) for each in self.folder.trials() if each.state != "left_out"]
         found = of_values(progress_of(trial).values, self.measure)
         self.show.ended(trial, written, found, self._left(progress))
+
+
+def _assumes(figure: str) -> str:
+    name = "throughput" if figure == "examples_per_s" else figure
+    if figures.is_less_better(figure):
+        return f"{name} falls to one lowest value and rises from there"
+    return f"{name} rises to one peak and falls from there"
 
 
 def fits(folder: SweepFolder, budget: float) -> Fit:

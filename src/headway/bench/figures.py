@@ -9,6 +9,7 @@ from typing import Any
 
 from headway.errors import SpecError
 from headway.metrics.lookup import DERIVED, NAMES, OF_SETTINGS, figure_of
+from headway.metrics.scaling import TIMES, TO_ACCURACY, what_is
 from headway.record.run import Run
 from headway.spec.load import flat
 
@@ -63,6 +64,27 @@ NO_OUTCOME = (
     *("command", "model", "dataset", "batch_size", "global_batch_size", "asked_batch", "asked_steps"),
     *("num_training_tasks", "num_ps", "site", "layout", "dilation"),
 )
+
+
+RATES = ("examples_per_s", "steps_per_s", "task_steps_per_s")
+LOSSES = ("loss", "train_loss")
+
+
+def check_searched(name: str) -> None:
+    """SpecError where nobody can say which value of a figure is the best."""
+    if is_less_better(name) is None:
+        raise SpecError(
+            f"best_of: whether more or less of {name} is better is not known; measure.figure may be a rate "
+            f"({', '.join(RATES)}), a time ({', '.join(TIMES)}, {TO_ACCURACY}.0.9, step_seconds.median), accuracy or "
+            "loss. A list instead of best_of tries every value"
+        )
+
+
+def is_less_better(name: str) -> bool | None:
+    """None: neither is."""
+    if name in RATES or name == "accuracy":
+        return False
+    return True if name in LOSSES or what_is(name) == "seconds" or name.startswith("step_seconds.") else None
 
 
 def check_figure(name: str, origin: str) -> None:

@@ -57,6 +57,8 @@ class TrialRun:
     """Wall time, from its beginning to its sealed record."""
     value: float | None = None
     """The figure that the sweep looks at, as it was when the run ended."""
+    is_forgiven: bool = False
+    """It failed before the sweep was gone on with: what made it fail may be gone."""
 
     @cached_property
     def figures(self) -> dict[str, Any] | None:
@@ -280,11 +282,12 @@ def read_trials(
 ) -> list[Trial]:
     planned = {entry["key"]: entry for entry in plan}
     begun = max((number for number, event in enumerate(events) if event["kind"] == "begun"), default=0)
-    # What an earlier session had no time for is open again.
+    # What an earlier session had no time for is open again, and what failed in it may be tried again.
+    earlier = {id(event) for event in events[:begun]}
     events = [event for number, event in enumerate(events) if event["kind"] != "left_out" or number > begun]
     planned |= {event["trial"]: {"key": event["trial"], **event} for event in events if event["kind"] == "planned"}
     return [
-        _trial(entry, [event for event in events if event.get("trial") == key], run_folder, repeats, is_held)
+        _trial(entry, [event for event in events if event.get("trial") == key], earlier, run_folder, repeats, is_held)
         for key, entry in planned.items()
     ]
 
@@ -292,6 +295,7 @@ def read_trials(
 def _trial(
     entry: dict[str, Any],
     events: list[dict[str, Any]],
+    earlier: set[int],
     run_folder: Callable[[str], RunFolder],
     repeats: int,
     is_held: bool,
@@ -311,6 +315,7 @@ def _trial(
             event.get("reason"),
             event.get("seconds"),
             event.get("value"),
+            is_forgiven=event["state"] != "finished" and id(event) in earlier,
         )
         for event in ended
     ]

@@ -154,14 +154,15 @@ def judged(run: Run, figure: str, machine: Machine) -> dict[str, Any]:
     """What the run came to, and whether it can be believed: fields of its event `ended` (docs/sweeps.md)."""
     figures = result(run)
     value, measured = figure_in(run, figures, figure), window(run)
-    if measured is None:
-        return {"state": "failed", "reason": f"it gave no {figure}: nothing was measured"}
     if value is None:
-        return {"state": "failed", "reason": why_missing(figures, figure)}
+        nothing = f"it gave no {figure}: nothing was measured"
+        return {"state": "failed", "reason": why_missing(figures, figure) if measured else nothing}
     if not math.isfinite(value):  # such a number has no interval, and none beside others
         return {"state": "failed", "reason": f"its {figure} is {value}: no number. Has the training diverged?"}
-    time.sleep(max(0.0, min(EVERY, measured[1] + EVERY - time.time())))  # for a look behind its end
-    load = machine.between(*measured)
+    load = None
+    if measured is not None:  # else it told of no steps, or of so few that all are warm-up
+        time.sleep(max(0.0, min(EVERY, measured[1] + EVERY - time.time())))  # for a look behind its end
+        load = machine.between(*measured)
     seen = evidence(run, figures, load)
     why = marks(seen)
     used = {**asdict(load), "ours": seen.ours} if load else None

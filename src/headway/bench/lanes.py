@@ -61,7 +61,7 @@ class Crew(Protocol):
 class Alone:
     """This process makes them itself."""
 
-    is_stopping = False  # a signal is the run's, whose end says so
+    is_stopping = False  # a signal is the run's, which tells of it
 
     def __init__(self) -> None:
         self._machine = Machine()

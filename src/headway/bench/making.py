@@ -28,11 +28,14 @@ class Order:
     figure: str
     runs: str
     """The folder in which run folders are made."""
+    limit: float | None = None
+    """Seconds after which the run is stopped."""
 
 
 Tell = Callable[[dict[str, Any]], None]
 """Takes messages: `started` with the `run`, `line` with a `text` for the user, and at last `ended` with the fields of
-the sweep's event of that name (docs/sweeps.md). State `interrupted`: somebody wants an end of everything."""
+the sweep's event of that name (docs/sweeps.md). State `interrupted` (but for OUT_OF_TIME), or `stop_asked` before it
+(the run ended by itself all the same): somebody wants an end of everything."""
 
 
 def make(order: Order, machine: judge.Machine, tell: Tell) -> None:
@@ -40,12 +43,14 @@ def make(order: Order, machine: judge.Machine, tell: Tell) -> None:
     began, name = time.monotonic(), ""
     machine.forget()
     fields: dict[str, Any] = {}
+    launcher: Launcher | None = None
     try:
         asked = parse_job(order.job, origin=order.trial)
         run = create_run(asked.model_copy(update={"seed": asked.seed + order.repeat}), Path(order.runs))
         name = run.name
         tell({"kind": "started", "run": name})
-        end = Launcher(run, _Quiet(tell)).run()
+        launcher = Launcher(run, _Quiet(tell))
+        end = launcher.run(order.limit)
         fields = {"state": str(end.state), "reason": end.reason}
         if fields["state"] == "finished":
             fields |= judge.judged(Run(RunFolder(Path(order.runs) / name)), order.figure, machine)
@@ -57,6 +62,8 @@ def make(order: Order, machine: judge.Machine, tell: Tell) -> None:
         fields = {"state": "failed", "reason": " ".join(str(error).split())}
     except Exception as error:  # also a record that cannot be read
         fields = {"state": "failed", "reason": f"{type(error).__name__}: {error}"}
+    if launcher is not None and launcher.stop_was_asked:
+        tell({"kind": "stop_asked"})
     tell({"kind": "ended", "run": name, "seconds": time.monotonic() - began, **fields})
 
 

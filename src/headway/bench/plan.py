@@ -7,24 +7,25 @@ import hashlib
 import itertools
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from headway import workloads
-from headway.bench.figures import check_figure
+from headway.bench.figures import check_figure, check_searched
 from headway.bench.folder import SPOKEN_FOR_ITSELF, Data, Purpose, told
 from headway.errors import NotFound, SpecError
 from headway.metrics.published import table
 from headway.spec import nodes
 from headway.spec.job import Job
-from headway.spec.load import flat, parse_job, put
+from headway.spec.load import SHORTHANDS, flat, parse_job, put
 from headway.spec.machines import machine
 from headway.spec.resolve import resolve
 from headway.spec.sweep import BestOf, LoadedSweep, Quota, Sweep
 from headway.spec.words import short_names, value_in_words
 from headway.workloads.base import RealData
 
+AS_IN_THE_JOB = "as in the job"
 MOST_KEY = 56  # letters; a run's name has date and time behind it
 
 
@@ -81,6 +82,8 @@ def make_plan(loaded: LoadedSweep, num_cores: int) -> Plan:
     quota forbids, are left out with the reason. SpecError where that can only be a mistake (`_Planner.check`), or a
     figure or a published table is not known."""
     check_figure(loaded.sweep.measure.figure, "measure.figure")
+    if loaded.sweep.searched is not None:
+        check_searched(loaded.sweep.measure.figure)
     for name in loaded.sweep.published_tables:
         try:
             table(name)
@@ -111,9 +114,12 @@ class _Planner:
             assert isinstance(found, BestOf)
             groups = [group for each in combinations if (group := self.group(each, searched, found.best_of))]
         elif sweep.vary:
-            trials += [self.trial(each, "grid") for each in combinations]
-        for path, values in sweep.one_at_a_time.items():
-            trials += [self.trial({path: value}, "one_at_a_time") for value in values]
+            trials += [self.trial({**self.own(sweep.one_at_a_time), **each}, "grid") for each in combinations]
+        if sweep.one_at_a_time:
+            as_it_is = self.own({**lists, **sweep.one_at_a_time})  # what each of the others is compared with
+            trials.append(self.trial(as_it_is, "one_at_a_time"))
+            for path, values in sweep.one_at_a_time.items():
+                trials += [self.trial({**as_it_is, path: value}, "one_at_a_time") for value in values]
         trials += [self.trial(each, "also") for each in sweep.also]
         kept = tuple({trial.key: trial for trial in trials}.values())
         self.check([*kept, *(each for group in groups for each in group.candidates)])
@@ -161,6 +167,21 @@ class _Planner:
                 self.made_for.append((each, self.trial(settings, "baseline", synthetic=synthetic)))
         return [trial for _, trial in self.made_for]
 
+    def own(self, varied: Mapping[str, list[Any]]) -> dict[str, Any]:
+        """The job's own values of settings: trials that tell them differ from the others in one setting alone."""
+        job, _ = self.attempt(self.asked({}, None))
+        found = flat(job.model_dump(mode="json")) if job is not None else {}
+        if job is not None:
+            found["cluster.training"] = len(job.cluster.training_tasks())  # which stands for several settings
+        outcome = self.outcome({}, None)
+        return {
+            path: next(
+                (value for value in values if self.outcome({path: value}, None) == outcome),
+                found.get(path, found.get(f"{path}.{SHORTHANDS.get(path)}", AS_IN_THE_JOB)),
+            )
+            for path, values in varied.items()
+        }
+
     def group(self, settings: dict[str, Any], path: str, values: list[Any]) -> Group | None:
         """The search of one combination; None where another one makes the same jobs, or there is nothing to choose."""
         key = self.key(settings) if settings else _slug(path.rpartition(".")[2])
@@ -194,12 +215,12 @@ class _Planner:
         job = self.asked(settings, synthetic)
         resolved, error = self.attempt(job)
         problem = _in_one_line(error) if error is not None else None
-        for path in settings:
+        for path in (path for path, given in settings.items() if given != AS_IN_THE_JOB):
             is_unknown = error is not None and _concerns(path, error.unknown)
             self.unknown.setdefault(path, []).append(problem if problem is not None and is_unknown else "")
         if resolved is not None:
             job = parse_job(job).model_dump(mode="json", exclude_unset=True)
-        shown = self.relevant(settings, synthetic) if problem is None else settings
+        shown = self.relevant(settings, synthetic, purpose) if problem is None else settings
         identity = repr(sorted(flat(resolved.model_dump(mode="json")).items())) if resolved else repr(settings)
         if (same := self.seen.get(identity)) is not None:
             return replace(same, value=value)
@@ -233,19 +254,26 @@ class _Planner:
     def asked(self, settings: dict[str, Any], synthetic: bool | None) -> dict[str, Any]:
         job = copy.deepcopy(self.job)
         for path, value in settings.items():
-            put(job, path, value)
+            if value != AS_IN_THE_JOB:
+                put(job, path, value)
         if synthetic and _has_files(job):
             put(job, "workload.dataset.synthetic", True)
         return measured(job, self.sweep)
 
-    def relevant(self, settings: dict[str, Any], synthetic: bool | None) -> dict[str, Any]:
+    def relevant(self, settings: dict[str, Any], synthetic: bool | None, purpose: Purpose) -> dict[str, Any]:
         """Without the settings that make no difference here: strategy single has no servers to vary."""
         kept = dict(settings)
         for path, values in self.sweep.vary.items():
             others = values if isinstance(values, list) else values.best_of
-            if path not in kept or len(others) < 2 or (self.sweep.baseline and path in self.sweep.baseline):
+            if path not in kept or (self.sweep.baseline and path in self.sweep.baseline):
                 continue
-            if len({self.outcome({**settings, path: value}, synthetic) for value in others}) == 1:
+            without = {key: value for key, value in settings.items() if key != path}
+            tried = [{**without, path: value} for value in others]
+            if len(others) == 1:  # of a trial it is the name; a baseline may have it for nothing
+                if purpose != "baseline":
+                    continue
+                tried.append(without)
+            if len({self.outcome(each, synthetic) for each in tried}) == 1:
                 del kept[path]
         return kept
 

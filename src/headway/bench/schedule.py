@@ -52,7 +52,7 @@ def progress_of(trial: Trial) -> Progress:
         trial.key,
         tuple(run.marks for run in finished),
         tuple(run.value for run in finished if run.counts and run.value is not None and math.isfinite(run.value)),
-        len(trial.runs) - len(finished),
+        sum(run.state != "finished" and not run.is_forgiven for run in trial.runs),
         tuple(run.seconds for run in trial.runs if run.seconds),
     )
 

@@ -2,7 +2,8 @@
 
 It takes for granted that throughput, over the values in their order, rises to one peak and falls from there (as it does
 with the number of servers: first they are the bottleneck, later they only take cores and messages). Then a value behind
-one that is worse than its neighbour on this side cannot be the best, and need not be tried.
+one that is worse than the best on this side cannot be the best, and need not be tried. Worse is what is so beyond its
+interval: a neighbour that may be as good shuts nothing off. Where less is better (a time), peaks are valleys.
 """
 
 from __future__ import annotations
@@ -26,45 +27,55 @@ class Chosen:
     rivals: tuple[int, ...]
     """Tried, worse, but within the noise."""
     may_lose: float | None
-    """Share of throughput that may be lost by taking the best instead of a rival: as far as their intervals reach.
-    None: of single runs nothing is known of that."""
+    """Share of throughput (or of time) that may be lost by taking the best instead of a rival: as far as their
+    intervals reach. None: of single runs nothing is known of that."""
 
 
-def next_candidate(num: int, found: Mapping[int, float], impossible: frozenset[int] = frozenset()) -> int | None:
+def next_candidate(
+    num: int, found: Mapping[int, Estimate], impossible: frozenset[int] = frozenset(), is_less_better: bool = False
+) -> int | None:
     """The candidate to try next (by number, in the candidates' order); None when the best is known.
 
-    `found`: throughput of the candidates tried so far; `impossible`: those that failed or are not allowed."""
+    `found`: what came out of the candidates tried so far; `impossible`: those that failed or are not allowed."""
     possible = [number for number in range(num) if number not in impossible]
     if not possible:
         return None
     if not any(number in found for number in possible):
         return possible[round(GOLDEN * (len(possible) - 1))]
-    low, best, high = _bracket(possible, found)
-    left = [number for number in possible if low < number < best]
-    right = [number for number in possible if best < number < high]
-    if not left and not right:
+    best = _best(found, is_less_better)
+    worse = [number for number in found if not found[number].overlaps(found[best])]
+    low = max((number for number in worse if number < best), default=-1)
+    high = min((number for number in worse if number > best), default=num)
+    open_left = [number for number in possible if low < number < best and number not in found]
+    open_right = [number for number in possible if best < number < high and number not in found]
+    if not open_left and not open_right:
         return None
-    if len(left) >= len(right):
-        return left[-math.ceil(GOLDEN * len(left))]
-    return right[math.ceil(GOLDEN * len(right)) - 1]
+    if len(open_left) >= len(open_right):
+        return open_left[-math.ceil(GOLDEN * len(open_left))]
+    return open_right[math.ceil(GOLDEN * len(open_right)) - 1]
 
 
-def _bracket(possible: list[int], found: Mapping[int, float]) -> tuple[int, int, int]:
-    """The best one so far, and the nearest tried ones on both sides of it: the peak lies between these."""
-    tried = [number for number in possible if number in found]
-    best = max(tried, key=lambda number: found[number])
-    low = max((number for number in tried if number < best), default=-1)
-    high = min((number for number in tried if number > best), default=possible[-1] + 1)
-    return low, best, high
+def _best(found: Mapping[int, Estimate], is_less_better: bool) -> int:
+    return (min if is_less_better else max)(sorted(found), key=lambda number: found[number].value)
 
 
-def choose(num: int, found: Mapping[int, Estimate], impossible: frozenset[int] = frozenset()) -> Chosen:
+def choose(
+    num: int, found: Mapping[int, Estimate], impossible: frozenset[int] = frozenset(), is_less_better: bool = False
+) -> Chosen:
     """What the search came to, and what that may have cost."""
-    tried = sorted(found)
-    best = max(tried, key=lambda number: found[number].value)
-    rivals = [number for number in tried if number != best and found[number].overlaps(found[best])]
-    most = max((found[number].high for number in rivals), default=0.0)
-    may_lose = max(0.0, 1 - found[best].low / most) if most > 0 else 0.0
+    best = _best(found, is_less_better)
+    rivals = [number for number in sorted(found) if number != best and found[number].overlaps(found[best])]
     is_known = all(math.isfinite(each.half_width) for each in found.values()) or len(found) == 1
+    may_lose = _may_lose(found[best], [found[number] for number in rivals], is_less_better) if is_known else None
     skipped = [number for number in range(num) if number not in found and number not in impossible]
-    return Chosen(best, tuple(tried), tuple(skipped), tuple(rivals), may_lose if is_known else None)
+    return Chosen(best, tuple(sorted(found)), tuple(skipped), tuple(rivals), may_lose)
+
+
+def _may_lose(best: Estimate, rivals: list[Estimate], is_less_better: bool) -> float:
+    if not rivals:
+        return 0.0
+    if is_less_better:
+        least = min(rival.low for rival in rivals)
+        return max(0.0, best.high / least - 1) if least > 0 else 0.0
+    most = max(rival.high for rival in rivals)
+    return max(0.0, 1 - best.low / most) if most > 0 else 0.0

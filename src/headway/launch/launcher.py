@@ -47,6 +47,7 @@ from headway.record.seal import seal
 from headway.sites import Node
 from headway.spec.cluster import Task
 
+OUT_OF_TIME = "its time was over"
 TICK = 0.2  # seconds between the supervisor's looks at the clock
 
 
@@ -73,9 +74,12 @@ class Launcher:
         self._nodes = Nodes(self.job, folder, self._queue.put_nowait, self._note, self._spawn)
         self._jobs: set[asyncio.Task[None]] = set()
         self._display_failed = False
+        self.stop_was_asked = False
+        """Somebody sent a signal: also where the run had its end already, and so did not end for that."""
 
-    def run(self) -> End:
-        """Train until the end, whatever it is; then the record is sealed and nothing is left running."""
+    def run(self, limit: float | None = None) -> End:
+        """Train until the end, whatever it is; then the record is sealed and nothing is left running. `limit`: seconds
+        after which it is stopped, for OUT_OF_TIME."""
         lock = self.folder.hold()
         facts = self.folder.facts()
         facts["launches"].append({"started": time.time(), "pid": os.getpid()})
@@ -88,7 +92,7 @@ class Launcher:
             self._prepare()
             self.supervisor = Supervisor(self.job, history(self.folder, self.job))
             self._status = Status(self.folder.name, self._facts, self.supervisor, self._nodes)
-            end = asyncio.run(self._supervise())
+            end = asyncio.run(self._supervise(limit))
         except KeyboardInterrupt:
             end = End("stopped", "Ctrl-C")
         except HeadwayError as error:
@@ -119,11 +123,14 @@ class Launcher:
                 self._events.write("display_failed", launch=self._launch, error=repr(error))
 
     # --- supervision -----------------------------------------------------------------------------------------
-    async def _supervise(self) -> End:
+    async def _supervise(self, limit: float | None) -> End:
         loop = asyncio.get_running_loop()
+        if limit is not None:
+            loop.call_later(limit, self._queue.put_nowait, StopAsked(OUT_OF_TIME, at_once=False))
         at_once = iter([False])  # the first signal stops in order, every further one at once
 
         def stop(reason: str) -> None:
+            self.stop_was_asked = True
             self._queue.put_nowait(StopAsked(reason, next(at_once, True)))
 
         loop.add_signal_handler(signal.SIGINT, stop, "Ctrl-C")

@@ -28,6 +28,7 @@ from headway.spec.job import Job
 from headway.spec.load import apply_override, parse_job
 from headway.spec.nodes import needs_core_speed
 from headway.spec.resolve import Resolved, resolve
+from headway.workloads import is_own
 
 # What a resumed run may change: when it ends and how it is looked after, not what it is.
 RESUMABLE = ("workload.stop.", "workload.evaluate.", "checkpoint.", "restart.", "limits.", "export")
@@ -57,6 +58,16 @@ def _placed(program: Command) -> Command:
     if program.python is not None:
         environments.check(program.python, directory)
     return program.model_copy(update={"directory": str(directory)})
+
+
+def placed(asked: Job) -> dict[str, Any]:
+    """A job's settings with the folder that its own code is in: it may be run from another one."""
+    settings = asked.model_dump(mode="json", exclude_unset=True)
+    if asked.program is not None:
+        settings["workload"]["directory"] = _placed(asked.program).directory
+    elif is_own(asked.training.model.name) and asked.training.code is None:
+        settings["workload"]["code"] = str(Path.cwd())
+    return settings
 
 
 def create_run(asked: Job, root: Path) -> RunFolder:

@@ -74,7 +74,9 @@ def _of_effect(effect: Effect | None, figure: str, needed: str, is_so: Test, is_
     if effect.value.num < 2:
         words = f"{_said(effect)}: one run of each says nothing"
         return Judgement("not measured yet", words, tuple(_trials_of([effect])))
-    found = _verdict(is_so(effect.value), is_contrary(effect.value), _said(effect), _trials_of([effect]))
+    # Where pairs contradict each other, it depends on something else, and their mean says neither.
+    so, contrary = (False, False) if effect.is_mixed else (is_so(effect.value), is_contrary(effect.value))
+    found = _verdict(so, contrary, _said(effect), _trials_of([effect]))
     # Else somebody would read "30 % less" and wonder why "far less" is not re-found.
     return found if found.verdict == "re-found" or not needed else replace(found, words=f"{found.words}; {needed}")
 
@@ -85,6 +87,10 @@ def _needed(comparison: str, by: float) -> str:
 
 def _missing(figure: str) -> Judgement:
     return Judgement("not measured yet", f"the sweep has no two trials with {figure}, each run twice, to compare")
+
+
+def _not_there(figure: str, factor: str, lacking: Iterable[Any]) -> Judgement:
+    return Judgement("not measured yet", f"no run gave {figure} with {factor} {', '.join(map(str, lacking))}")
 
 
 def more(
@@ -142,13 +148,17 @@ def cheaper(
         return _missing(figure)
     value = effect.value.scaled(price_than / price_when)
     words = f"{_said(effect)} for {price_when / price_than:.2f} times the price: {1 / value.value:.2f} times the cost"
-    return _verdict(value.low > 1, value.high <= 1, words, _trials_of([effect]))
+    is_so, is_contrary = value.low > 1 and not effect.is_mixed, value.high <= 1 and not effect.is_mixed
+    return _verdict(is_so, is_contrary, words, _trials_of([effect]))
 
 
 def rises(trials: Sequence[Measured], figure: str, over: str, only: Mapping[str, Any] | None = None) -> Judgement:
     """Each further value of `over` (tasks, or a setting) gives more, as far as can be told, and the last clearly more
     than the first."""
     series = _series(trials, figure, over, only)
+    asked = {trial.facts.get(over) for trial in trials if trial.matches(only or {}) and not trial.is_baseline} - {None}
+    if lacking := sorted(asked - {at for at, _ in series}):
+        return _not_there(figure, over, lacking)
     samples = [trial.samples(figure) for _, trial in series]
     if len(series) < 2 or min(map(len, samples)) < 2:
         return _missing(figure)
@@ -237,12 +247,18 @@ def overhead(trials: Sequence[Measured], figure: str, most: float) -> Judgement:
 
 def _extreme(trials: Sequence[Measured], figure: str, factor: str, value: Any, is_most: bool) -> Judgement:
     others = unique([trial.settings[factor] for trial in trials if factor in trial.settings])
-    found = [effect_of(trials, figure, {factor: value}, {factor: other}) for other in others if other != value]
-    effects = [effect for effect in found if effect is not None and effect.value.num > 1]
+    found = {
+        value_in_words(other): effect_of(trials, figure, {factor: value}, {factor: other})
+        for other in others
+        if other != value
+    }
+    effects = [effect for effect in found.values() if effect is not None and effect.value.num > 1]
     if not effects:
         return _missing(figure)
-    above = [effect.value.low > 1 for effect in effects]
-    below = [effect.value.high < 1 for effect in effects]
+    if lacking := [other for other, effect in found.items() if effect is None]:
+        return _not_there(figure, factor, lacking)  # of the others it may be the highest, and of all not
+    above = [effect.value.low > 1 and not effect.is_mixed for effect in effects]
+    below = [effect.value.high < 1 and not effect.is_mixed for effect in effects]
     words = "; ".join(_said(effect) for effect in effects)
     is_so, is_contrary = (all(above), any(below)) if is_most else (all(below), any(above))
     return _verdict(is_so, is_contrary, words, _trials_of(effects))

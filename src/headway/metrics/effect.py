@@ -27,7 +27,7 @@ def is_difference(effect: Estimate) -> bool:
 def in_words(effect: Estimate) -> str:
     """Such as `12 % more (8 % to 16 % more)` or `no clear difference (3 % less to 5 % more)`."""
     if effect.num < 2:
-        return f"{_change(effect.value)}, of one sample each"
+        return f"{_change(effect.value)}, with one sample on a side, which says nothing of chance"
     between = f"{_change(effect.low)} to {_change(effect.high)}"
     return f"{_change(effect.value)} ({between})" if is_difference(effect) else f"no clear difference ({between})"
 

@@ -42,10 +42,11 @@ class Estimate:
 
     @property
     def half_width(self) -> float:
-        """Half of the interval's width, relative to the value. Infinite where nothing is known of it."""
+        """How far the interval reaches from the value, on the side where that is farther, as a share of the value.
+        Infinite where nothing is known of it."""
         if self.num < (4 if self.how == "mlperf" else 2) or self.value == 0:  # MLPerf's leaves two of them out
             return math.inf
-        return (self.high - self.low) / 2 / abs(self.value)
+        return max(self.high - self.value, self.value - self.low) / abs(self.value)
 
     @property
     def confidence_limit(self) -> float:

@@ -73,6 +73,10 @@ class SweepMeasure(Strict):
         return max(self.most_warmup or max(10 * self.warmup, LEAST_WARMUP_LIMIT), self.warmup)
 
 
+# Settings of a job that a measured run has otherwise: it ends when enough was measured, and does nothing else.
+SET_BY_MEASURING = ("measure", "workload.stop", "workload.evaluate", "checkpoint", "export")
+
+
 class Quota(Strict):
     """What may be used at once (E1 had 8 vCPUs)."""
 
@@ -169,8 +173,9 @@ def load_sweep(path: Path, overrides: Sequence[str] = (), full: bool = False) ->
     sweep = parse_sweep(settings, str(path))
     for override in for_job:
         _check_effect(override, sweep.vary)
+    _check_measured(sweep, [override.partition("=")[0].strip() for override in for_job], str(path))
     if not full and sweep.full:  # a mistake in it is to be seen today
-        parse_sweep(merged(settings, sweep.full), f"{path} --full")
+        _check_measured(parse_sweep(merged(settings, sweep.full), f"{path} --full"), [], f"{path} --full")
     job = sweep.job if isinstance(sweep.job, dict) else read_settings(path.parent / sweep.job, "job")
     job = copy.deepcopy(job)
     for at, value in sweep.set.items():
@@ -196,6 +201,21 @@ def _check_effect(override: str, vary: Mapping[str, Any]) -> None:
             raise SpecError(
                 f"override {override!r}: the sweep varies {path}, and each of its trials would overwrite that. "
                 f"To try other values: 'vary={{{path}: [...]}}'"
+            )
+
+
+def _check_measured(sweep: Sweep, overrides: Sequence[str], origin: str) -> None:
+    """Who varies what measuring sets anyway would get trials that are all the same, and not a word."""
+    given = [*sweep.set, *sweep.vary, *sweep.one_at_a_time, *(sweep.baseline or {}), *overrides]
+    for path in (*given, *(path for each in sweep.also for path in each)):
+        concerned = next((each for each in SET_BY_MEASURING if path == each or path.startswith(f"{each}.")), None)
+        if concerned == "measure":
+            raise SpecError(f"{origin}: {path}: how a trial is measured is said in the sweep's own measure")
+        if concerned is not None and sweep.measure.steps is not None:
+            raise SpecError(
+                f"{origin}: {path}: with measure.steps: {sweep.measure.steps} a run ends when enough was measured, and "
+                "saves, evaluates and exports nothing, so this would change nothing; for runs that go to the job's own "
+                "end write measure: {steps: null}"
             )
 
 
