@@ -490,6 +490,8 @@ def test_where_pairs_contradict_each_other_their_mean_is_no_verdict() -> None:
 def test_highest_of_all_needs_all_of_them() -> None:
     trials = [trial({"layout": name}, loss=value) for name, value in (("a", 3.0), ("b", 2.0))]
     assert FUNCTIONS["most"](trials, figure="loss", factor="layout", value="a").verdict == "re-found"
+    alone = replace(trials[0], settings={"layout": None}, is_baseline=True)  # of which nobody says so
+    assert FUNCTIONS["most"]([*trials, alone], figure="loss", factor="layout", value="a").verdict == "re-found"
     failed = Measured({"layout": "c"}, 2, False, "real", ())
     found = FUNCTIONS["most"]([*trials, failed], figure="loss", factor="layout", value="a")
     assert (found.verdict, found.words) == ("not measured yet", "no run gave loss with layout c")

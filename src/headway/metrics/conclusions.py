@@ -246,7 +246,8 @@ def overhead(trials: Sequence[Measured], figure: str, most: float) -> Judgement:
 
 
 def _extreme(trials: Sequence[Measured], figure: str, factor: str, value: Any, is_most: bool) -> Judgement:
-    others = unique([trial.settings[factor] for trial in trials if factor in trial.settings])
+    rivals = [trial for trial in trials if factor in trial.settings and not trial.is_baseline]
+    others = unique([trial.settings[factor] for trial in rivals])
     found = {
         value_in_words(other): effect_of(trials, figure, {factor: value}, {factor: other})
         for other in others
