@@ -16,6 +16,7 @@ import pytest
 from running import LIMIT, headway
 
 from headway.bench.folder import SweepFolder, samples
+from headway.errors import RunFailed
 from headway.record.folder import RunFolder
 from headway.record.run import Run
 
@@ -147,9 +148,9 @@ def test_a_budget_ends_a_run_that_takes_far_longer(tmp_path: Path) -> None:
     )
     began = time.monotonic()
     short = headway("bench", str(sweep_file), "--budget", "16s", root=tmp_path, timeout=4 * LIMIT)
-    assert time.monotonic() - began < 60
-    assert short.returncode == 1, short.stdout + short.stderr  # no trial succeeded
-    assert "a run takes more than" in short.stdout
+    assert time.monotonic() - began < 120
+    assert short.returncode == RunFailed.exit_code, short.stdout + short.stderr  # no trial succeeded
+    assert "its run was stopped; a run takes more than" in short.stdout
 
 
 def test_a_search_tries_servers_until_the_best_is_known_and_a_budget_names_what_it_left_out(tmp_path: Path) -> None:

@@ -169,7 +169,8 @@ def test_a_budget_says_beforehand_who_gets_less_and_that_it_guesses(tmp_path: Pa
 
 def test_a_run_may_be_a_little_longer_than_the_budget_and_not_much(tmp_path: Path) -> None:
     session = Session(new_sweep(tmp_path), budget=100.0)
-    assert session.conductor._limit() == pytest.approx(110.0, abs=1.0)
+    assert session.conductor._limit() == pytest.approx(130.0, abs=1.0)
+    assert Session(session.sweep, budget=1000.0).conductor._limit() == pytest.approx(1100.0, abs=1.0)
     assert Session(session.sweep).conductor._limit() is None
 
 
@@ -186,7 +187,7 @@ def test_a_run_that_was_stopped_for_the_budget_is_left_out_with_its_time_and_end
     (reason,) = [
         event["reason"] for event in session.sweep.events() if event.get("trial") == key and event["kind"] == "left_out"
     ]
-    assert "it was not tried; a run takes more than 1 min 50 s" in reason
+    assert "its run was stopped; a run takes more than 1 min 50 s" in reason
 
 
 def test_a_signal_that_comes_when_the_run_has_its_end_already_ends_the_sweep(tmp_path: Path) -> None:

@@ -45,7 +45,9 @@ from headway.units import format_seconds
 
 # Of the machine that a sweep was begun on: with another one its runs could not be put side by side.
 SAME = ("cpu", "cores", "python")
-OVER_BUDGET = 0.1  # of the budget: by so much the last run may be longer than was thought
+# By so much the last run may be longer than was thought: of the budget, and in seconds at least.
+OVER_BUDGET = 0.1
+LEAST_OVER_BUDGET = 30.0
 SAME_PACKAGES = ("tensorflow-cpu", "tensorflow", "numpy")
 
 
@@ -253,7 +255,9 @@ class _Conductor:
         """How long a run may take that is begun now: none is stopped for the little that an estimate is off, and none
         takes the night although the budget was half an hour."""
         left = self._budget_left()
-        return None if left is None or self.budget is None else max(0.0, left) + OVER_BUDGET * self.budget
+        if left is None or self.budget is None:
+            return None
+        return max(0.0, left) + max(LEAST_OVER_BUDGET, OVER_BUDGET * self.budget)
 
     def _left(self, progress: list[Progress]) -> float:
         """Seconds until the end, as far as can be said: a search that goes on wants at least one candidate or the best
@@ -273,6 +277,7 @@ class _Conductor:
                 what = f"{runs} more run{'s' * (runs > 1)}" if each.made else "it was not tried"
                 takes = f"a run takes about {format_seconds(expected_seconds(each, progress))}"
                 if each.key in self.cut:
+                    what = "its run was stopped"
                     takes = f"a run takes more than {format_seconds(self.cut[each.key])}"
                 self.events.write("left_out", trial=each.key, reason=f"{budget}: {what}; {takes}, and {was_left}")
         for group in open_searches(self.folder):
