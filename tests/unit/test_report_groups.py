@@ -111,6 +111,39 @@ def test_a_line_over_sizes_has_the_setting_that_differs_elsewhere() -> None:
     }
 
 
+# --- runs that do not count ----------------------------------------------------------------------------------------
+OOM = {"state": "failed", "reason": "worker/0: out of memory"}
+
+
+def note_of(*figures: dict[str, Any]) -> str:
+    """Of the one row of runs of one job."""
+    digests = {f"/{number}": digest_of(JOB, **more) for number, more in enumerate(figures)}
+    (row,) = results(of_runs(digests, list(digests)), digests)["rows"]
+    assert len(row["runs"]) == len(figures)
+    return str(row["note"])
+
+
+@pytest.mark.parametrize(
+    ("figures", "note"),
+    [
+        ([{"state": "running"}], "still running"),
+        ([{"state": "starting"}], "still starting"),
+        ([{"state": "interrupted"}], "interrupted"),
+        ([OOM], "failed: worker/0: out of memory"),
+        ([OOM, OOM, {"state": "running"}], "2 failed: worker/0: out of memory; 1 still running"),
+        ([{}], ""),
+        ([{}, {"state": "stopped"}], ""),
+        ([{}, OOM], "1 more that does not count (failed: worker/0: out of memory)"),
+        (
+            [{}, {"state": "running"}, {"state": "interrupted"}],
+            "2 more that do not count (1 still running; 1 interrupted)",
+        ),
+    ],
+)
+def test_a_row_says_what_became_of_runs_that_do_not_count(figures: list[dict[str, Any]], note: str) -> None:
+    assert note_of(*figures) == note
+
+
 # --- what a speed-up is against ----------------------------------------------------------------------------------
 def alone(job: dict[str, Any] = JOB, **more: Any) -> dict[str, Any]:
     """The same on a single machine."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from headway.metrics.estimate import Estimate
 
@@ -68,3 +69,26 @@ def choose(num: int, found: Mapping[int, Estimate], impossible: frozenset[int] =
     is_known = all(math.isfinite(each.half_width) for each in found.values()) or len(found) == 1
     skipped = [number for number in range(num) if number not in found and number not in impossible]
     return Chosen(best, tuple(tried), tuple(skipped), tuple(rivals), may_lose if is_known else None)
+
+
+# --- in words -------------------------------------------------------------------------------------------------------
+def choice_text(event: Mapping[str, Any]) -> str:
+    """Of the event `chosen`: what a search came to, what it saved, and what it may have lost."""
+    if event["value"] is None:
+        return f"{event['group']}: no {event['path']} could be tried"
+    tried, skipped = len(event["tried"]), len(event["skipped"])
+    text = f"{event['group']}: best {event['path']} is {event['value']} ({tried} of {tried + skipped} tried"
+    if skipped:
+        text += f", {skipped} saved: {', '.join(map(str, event['skipped']))}, if {event['assumes']}"
+    text += ")"
+    if event["may_lose"] is None:
+        text += "; with so few runs of each, whether another is as good is not known"
+    elif event["rivals"]:
+        rivals = ", ".join(map(str, event["rivals"]))
+        text += f"; {rivals} may be as good: at most {event['may_lose']:.1%} is lost"
+    return text
+
+
+def not_found_text(event: Mapping[str, Any]) -> str:
+    """Of the event `not_found`: a search without its end, and why."""
+    return f"{event['group']}: the best {event['path']} was not found: {event['reason']}"
