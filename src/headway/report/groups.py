@@ -64,7 +64,7 @@ class Group:
     others: tuple[str, ...] = ()
     """Paths of those that do not."""
     others_are: str = ""
-    """What became of those, in words, where the record of the group does not say it: `1 failed: ...; 1 still running`."""
+    """What became of those, in words: `1 failed: ...; 1 still running`. Empty where that is not known."""
     is_baseline: bool = False
     data: str = "real"
     state: str = "done"
