@@ -245,6 +245,27 @@ def test_a_search_is_one_line_of_the_best_of_each_size_with_ideal_line_and_trend
     assert {"ideal", "trend"} <= {one["style"] for one in by_name["speedup"]["series"]}
 
 
+@pytest.mark.parametrize(
+    ("baseline", "ideal", "note"),
+    [(1, [1, 4], "n tasks are n times as fast as the baseline's one."),
+     (2, [0.5, 2], "n tasks are n/2 times as fast as the baseline's 2.")],
+)  # fmt: skip
+def test_the_ideal_line_goes_through_the_baseline(baseline: int, ideal: list[float], note: str) -> None:
+    """A sweep may call any size its baseline."""
+    groups = tuple(
+        Group(f"{n}", {"cluster.training": n}, n, (f"/{n}",), is_baseline=n == baseline, key=f"{n}") for n in (1, 2, 4)
+    )
+    digests = {f"/{n}": {"figures": {"examples_per_s": 100.0 * n}} for n in (1, 2, 4)}
+    by_name = {chart["name"]: chart for chart in charts(Collection("Sweep made", groups, sweep="made"), digests)}
+    (line,) = [one for one in by_name["speedup"]["series"] if one["style"] == "ideal"]
+    assert (line["name"], line["x"], line["y"]) == ("ideal", [1, 4], ideal)
+    (measured,) = [one for one in by_name["speedup"]["series"] if one["style"] == "measured"]
+    assert measured["y"] == pytest.approx([1 / baseline, 2 / baseline, 4 / baseline])  # all on the ideal line
+    (flat,) = [one for one in by_name["efficiency"]["series"] if one["style"] == "ideal"]
+    assert flat["y"] == [1, 1]
+    assert note in by_name["efficiency"]["note"]
+
+
 def test_where_servers_are_varied_each_number_of_them_is_a_line() -> None:
     collection, digests = scaling(False)
     (chart,) = [one for one in charts(collection, digests) if one["name"] == "throughput"]
