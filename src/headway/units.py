@@ -31,6 +31,7 @@ _BYTES_PER_SECOND = {
     "Gbit": 1e9 / 8,
 }
 ROUNDED_UP = 999.5  # with three digits this is 1,000 of the unit before
+A_MINUTE_ROUNDED = 59.95  # with one digit behind the point this is 60.0 seconds
 _NUMBER_AND_UNIT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*([A-Za-z/]*)\s*")
 
 
@@ -72,11 +73,11 @@ def format_seconds(value: float | None) -> str:
     """0.0123 -> "12.3 ms"; 75 -> "1 min 15 s"; None -> "-"."""
     if value is None:
         return "-"
-    if value < 1e-3:
+    if value * 1e6 < ROUNDED_UP:
         return f"{value * 1e6:.0f} µs"
-    if value < 1:
+    if value * 1e3 < ROUNDED_UP:
         return f"{value * 1e3:.3g} ms"
-    if value < 60:
+    if value < A_MINUTE_ROUNDED:
         return f"{value:.1f} s"
     minutes, rest = divmod(round(value), 60)
     if minutes < 60:
@@ -115,3 +116,9 @@ def _format_large(value: float | None, unit: str) -> str:
             return f"{value:.3g} {prefix}{unit}" if prefix else f"{value:.0f} {unit}"
         value /= 1000
     return f"{value:.3g} T{unit}"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """So many significant digits, and no exponent however large it is: 1234.5 -> "1,234"; 999.7 -> "1,000"."""
+    text = f"{value:.{digits}g}"
+    return f"{value:,.0f}" if abs(float(text)) >= 10**digits else text

@@ -147,6 +147,10 @@ def test_atomic_writes_leave_no_half_file(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         write_atomically(path, object())  # type: ignore[arg-type]
     assert path.read_text() == "old"
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_atomically(tmp_path / "folder", "new")
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "folder", path]
 
 
 def test_a_newer_format_is_refused_with_advice(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from headway.record.folder import RunFolder
 from headway.record.run import Run, load_all
 from headway.record.seal import result
 from headway.report.digest import show_tables
-from headway.report.files import MARK, write_csv, write_parquet
+from headway.report.files import write_csv, write_parquet
 from headway.report.html import html
 from headway.report.markdown import markdown
 from headway.report.notebook import notebook
@@ -360,11 +360,6 @@ def test_a_folder_of_somebody_else_is_never_written_over(of_made: Page, tmp_path
     with pytest.raises(SpecError, match="no report of ours"):
         write_csv(of_made, folder)
     assert (folder / "thesis.txt").read_text() == "years"
-    write_csv(of_made, tmp_path / "ours.csv")
-    (tmp_path / "ours.csv" / "old.csv").write_text("")
-    write_csv(of_made, tmp_path / "ours.csv")
-    assert not (tmp_path / "ours.csv" / "old.csv").exists()
-    assert (tmp_path / "ours.csv" / MARK).exists()
 
 
 def test_the_notebook_runs_without_the_run_folders(of_made: Page) -> None:
@@ -381,6 +376,14 @@ def test_the_notebook_runs_without_the_run_folders(of_made: Page) -> None:
 # --- words -----------------------------------------------------------------------------------------------------
 def test_numbers_are_said_in_their_units() -> None:
     assert say(1234.5) == "1,234"
+    assert [say(value) for value in (999.4, 999.7, -999.7, 0.0, 0.00001234)] == [
+        "999",
+        "1,000",
+        "-1,000",
+        "0",
+        "1.2e-05",
+    ]
+    assert say(0.9996, "s") == "1.0 s"
     assert say(0.05, "share") == "5.0%"
     assert say(1.876, "times") == "1.88\u00d7"
     assert say(125e6, "B/s") == "1 Gbit/s"

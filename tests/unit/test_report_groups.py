@@ -111,6 +111,39 @@ def test_a_line_over_sizes_has_the_setting_that_differs_elsewhere() -> None:
     }
 
 
+# --- runs that do not count ----------------------------------------------------------------------------------------
+OOM = {"state": "failed", "reason": "worker/0: out of memory"}
+
+
+def note_of(*figures: dict[str, Any]) -> str:
+    """Of the one row of runs of one job."""
+    digests = {f"/{number}": digest_of(JOB, **more) for number, more in enumerate(figures)}
+    (row,) = results(of_runs(digests, list(digests)), digests)["rows"]
+    assert len(row["runs"]) == len(figures)
+    return str(row["note"])
+
+
+@pytest.mark.parametrize(
+    ("figures", "note"),
+    [
+        ([{"state": "running"}], "still running"),
+        ([{"state": "starting"}], "still starting"),
+        ([{"state": "interrupted"}], "interrupted"),
+        ([OOM], "failed: worker/0: out of memory"),
+        ([OOM, OOM, {"state": "running"}], "2 failed: worker/0: out of memory; 1 still running"),
+        ([{}], ""),
+        ([{}, {"state": "stopped"}], ""),
+        ([{}, OOM], "1 more that does not count (failed: worker/0: out of memory)"),
+        (
+            [{}, {"state": "running"}, {"state": "interrupted"}],
+            "2 more that do not count (1 still running; 1 interrupted)",
+        ),
+    ],
+)
+def test_a_row_says_what_became_of_runs_that_do_not_count(figures: list[dict[str, Any]], note: str) -> None:
+    assert note_of(*figures) == note
+
+
 # --- what a speed-up is against ----------------------------------------------------------------------------------
 def alone(job: dict[str, Any] = JOB, **more: Any) -> dict[str, Any]:
     """The same on a single machine."""
@@ -210,6 +243,27 @@ def test_a_search_is_one_line_of_the_best_of_each_size_with_ideal_line_and_trend
     assert (line["x"], line["y"]) == ([1, 2, 3], [100.0, 190.0, 270.0])
     assert "trend" in {one["style"] for one in by_name["throughput"]["series"]}
     assert {"ideal", "trend"} <= {one["style"] for one in by_name["speedup"]["series"]}
+
+
+@pytest.mark.parametrize(
+    ("baseline", "ideal", "note"),
+    [(1, [1, 4], "n tasks are n times as fast as the baseline's one."),
+     (2, [0.5, 2], "n tasks are n/2 times as fast as the baseline's 2.")],
+)  # fmt: skip
+def test_the_ideal_line_goes_through_the_baseline(baseline: int, ideal: list[float], note: str) -> None:
+    """A sweep may call any size its baseline."""
+    groups = tuple(
+        Group(f"{n}", {"cluster.training": n}, n, (f"/{n}",), is_baseline=n == baseline, key=f"{n}") for n in (1, 2, 4)
+    )
+    digests = {f"/{n}": {"figures": {"examples_per_s": 100.0 * n}} for n in (1, 2, 4)}
+    by_name = {chart["name"]: chart for chart in charts(Collection("Sweep made", groups, sweep="made"), digests)}
+    (line,) = [one for one in by_name["speedup"]["series"] if one["style"] == "ideal"]
+    assert (line["name"], line["x"], line["y"]) == ("ideal", [1, 4], ideal)
+    (measured,) = [one for one in by_name["speedup"]["series"] if one["style"] == "measured"]
+    assert measured["y"] == pytest.approx([1 / baseline, 2 / baseline, 4 / baseline])  # all on the ideal line
+    (flat,) = [one for one in by_name["efficiency"]["series"] if one["style"] == "ideal"]
+    assert flat["y"] == [1, 1]
+    assert note in by_name["efficiency"]["note"]
 
 
 def test_where_servers_are_varied_each_number_of_them_is_a_line() -> None:

@@ -20,6 +20,7 @@ from headway.report.html import html
 from headway.report.markdown import markdown
 from headway.report.notebook import notebook
 from headway.report.page import page
+from headway.report.write import write
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -159,6 +160,30 @@ def test_one_damaged_run_does_not_hide_the_others(sealed: RunFolder, copied: Cop
     assert "damaged" in markdown(found)
     assert notebook(found)
     write_csv(found, tmp_path / "r.csv")
+
+
+HALF = "half \ud800 a character"  # valid in JSON, and nothing that UTF-8 can write
+
+
+@pytest.mark.parametrize("what", ["reason", "name", "damage", "environment", "choice", "path"])
+def test_half_a_character_does_not_hide_the_others(sealed: RunFolder, copied: Copy, what: str, tmp_path: Path) -> None:
+    odd = copied("odd-\udcff" if what == "path" else "odd")
+    if what == "environment":
+        change(odd.environment_file, lambda facts: facts.update(cpu=HALF, packages={HALF: HALF}))
+    elif what == "choice":
+        choice = {"path": HALF, "value": HALF, "reason": HALF}
+        change(odd.job_file, lambda job: job.update(choices=[choice]))
+    elif what == "damage":
+        _figure("steps", HALF)(odd)
+    elif what != "path":
+        _figure(what, HALF)(odd)
+    found = page([Run(odd), Run(sealed)])
+    assert found["runs"][1]["problem"] is None
+    for suffix in ("html", "md", "csv", "parquet", "ipynb"):
+        write(found, tmp_path / f"r.{suffix}")
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert sealed.name in text
+    assert "\ufffd" in text or what == "damage"  # the message has it as JSON has it
 
 
 def test_a_commit_that_is_none_is_not_known(copied: Copy) -> None:

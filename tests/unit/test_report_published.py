@@ -73,7 +73,7 @@ def test_a_table_that_several_sweeps_name_stands_there_once(softmax: Page) -> No
     found = softmax.tables()
     assert [name for name in found if name.startswith("published")] == ["published-e3-softmax"]
     page: dict[str, Any] = {"ids": {}, "collections": [], "runs": [], "findings": [], "published": list(found.values())}
-    names = [name for name, _ in tables(page)]  # of CSV and Parquet files, and of the notebook's tables
+    names = [table.name for table in tables(page)]  # of CSV and Parquet files, and of the notebook's tables
     assert len(set(names)) == len(names)
 
 

@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 
 from headway.bench.conduct import prepare
 from headway.bench.folder import SweepFolder
+from headway.bench.search import choice_text
 from headway.cli import app
 from headway.cli.bench import Show
-from headway.cli.sweeps import choice_text, interval_text, print_csv
+from headway.cli.sweeps import interval_text, print_csv
 from headway.errors import NotFound, SiteError, SpecError
 from headway.metrics.estimate import estimate
 from headway.spec.sweep import load_sweep

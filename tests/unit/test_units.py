@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from headway.units import bytes_per_second, format_bytes, format_flops, format_rate, format_seconds, num_bytes, seconds
+from headway.units import (
+    bytes_per_second,
+    format_bytes,
+    format_flops,
+    format_rate,
+    format_seconds,
+    num_bytes,
+    seconds,
+    significant,
+)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +57,29 @@ def test_rates_are_told_in_bits(value: float | None, text: str) -> None:
     assert format_rate(value) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (1234.5, 3, "1,234"),
+        (999.7, 3, "1,000"),
+        (-999.7, 3, "-1,000"),
+        (9999.6, 4, "10,000"),
+        (0, 3, "0"),
+        (0.5, 3, "0.5"),
+    ],
+)
+def test_however_large_a_number_is_it_has_no_exponent(value: float, digits: int, text: str) -> None:
+    assert significant(value, digits) == text
+
+
 def test_what_rounds_up_to_the_next_unit_is_told_in_it() -> None:
     assert format_bytes(999_700) == "1 MB"
+    assert [format_seconds(value) for value in (0.0009996, 0.9994, 0.9996, 59.94, 59.97, 3599.7)] == [
+        "1 ms",
+        "999 ms",
+        "1.0 s",
+        "59.9 s",
+        "1 min 00 s",
+        "1 h 00 min",
+    ]
     assert [format_flops(value) for value in (6, 27.7e6, 8.18e9, None)] == ["6 FLOP", "27.7 MFLOP", "8.18 GFLOP", "-"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from headway.metrics.estimate import Estimate
 
@@ -79,3 +80,26 @@ def _may_lose(best: Estimate, rivals: list[Estimate], is_less_better: bool) -> f
         return max(0.0, best.high / least - 1) if least > 0 else 0.0
     most = max(rival.high for rival in rivals)
     return max(0.0, 1 - best.low / most) if most > 0 else 0.0
+
+
+# --- in words -------------------------------------------------------------------------------------------------------
+def choice_text(event: Mapping[str, Any]) -> str:
+    """Of the event `chosen`: what a search came to, what it saved, and what it may have lost."""
+    if event["value"] is None:
+        return f"{event['group']}: no {event['path']} could be tried"
+    tried, skipped = len(event["tried"]), len(event["skipped"])
+    text = f"{event['group']}: best {event['path']} is {event['value']} ({tried} of {tried + skipped} tried"
+    if skipped:
+        text += f", {skipped} saved: {', '.join(map(str, event['skipped']))}, if {event['assumes']}"
+    text += ")"
+    if event["may_lose"] is None:
+        text += "; with so few runs of each, whether another is as good is not known"
+    elif event["rivals"]:
+        rivals = ", ".join(map(str, event["rivals"]))
+        text += f"; {rivals} may be as good: up to {event['may_lose']:.1%} may be lost"
+    return text
+
+
+def not_found_text(event: Mapping[str, Any]) -> str:
+    """Of the event `not_found`: a search without its end, and why."""
+    return f"{event['group']}: the best {event['path']} was not found: {event['reason']}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli.output import is_terminal, number, print_json, print_table
-from headway.cli.sweeps import TableFormat, TableOutput, choice_text, interval_text, print_csv, show_sweep, unit
+from headway.cli.sweeps import TableFormat, TableOutput, interval_text, print_csv, show_sweep, unit
 from headway.cli.training import Root, root_of
 from headway.errors import INTERRUPTED_EXIT_CODE, RunFailed, SpecError
 
@@ -277,6 +277,8 @@ class Show:
         self.line(f"{clock} {self._where[trial.key]}, {run}: {trial.name}: {what}{rest}")
 
     def chosen(self, event: dict[str, Any]) -> None:
+        from headway.bench.search import choice_text
+
         self.line(f"{'':10} {choice_text(event)}")
 
     def _clear(self) -> None:

@@ -49,11 +49,11 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], right: Se
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A figure with that many significant digits, without exponents: 1234.5 -> 1,234; None -> -"""
+    """A figure with that many significant digits, however large without an exponent: 1234.5 -> 1,234; None -> -"""
+    from headway.units import significant
+
     if value is None:
         return "-"
     if math.isnan(value):
         return "NaN"
-    if value and abs(value) >= 10**digits:
-        return f"{value:,.0f}"
-    return f"{value:.{digits}g}"
+    return significant(value, digits)

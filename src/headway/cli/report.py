@@ -109,11 +109,12 @@ def _sweeps_in(path: Path) -> list[SweepFolder]:
     """Of a folder of runs, which keeps its sweeps in `sweeps`, or of that one. A damaged one does not hide others."""
     from headway.bench.folder import SWEEPS, SweepFolder
     from headway.report.digest import in_words
+    from headway.report.groups import of_sweep
 
     found = []
     for sweep in SweepFolder.all(path.absolute().parent if path.absolute().name == SWEEPS else path):
         try:
-            sweep.trials()
+            of_sweep(sweep)
             found.append(sweep)
         except Exception as error:  # it may be damaged in any way
             typer.echo(f"headway: sweep {sweep.name}: {in_words(error)}; left out", err=True)

@@ -54,23 +54,6 @@ def interval_text(found: Estimate) -> str:
     return f"{number(found.value, 4)} {wide}"
 
 
-def choice_text(event: dict[str, Any]) -> str:
-    """What a search came to, what it saved, and what it may have lost."""
-    if event["value"] is None:
-        return f"{event['group']}: no {event['path']} could be tried"
-    tried, skipped = len(event["tried"]), len(event["skipped"])
-    text = f"{event['group']}: best {event['path']} is {event['value']} ({tried} of {tried + skipped} tried"
-    if skipped:
-        text += f", {skipped} saved: {', '.join(map(str, event['skipped']))}, if {event['assumes']}"
-    text += ")"
-    if event["may_lose"] is None:
-        text += "; with so few runs of each, whether another is as good is not known"
-    elif event["rivals"]:
-        rivals = ", ".join(map(str, event["rivals"]))
-        text += f"; {rivals} may be as good: at most {event['may_lose']:.1%} is lost"
-    return text
-
-
 # --- sweeps ---------------------------------------------------------------------------------------------------------
 @sweeps_app.callback()
 def sweeps(context: typer.Context, root: Root = None, output: TableOutput = TableFormat.text) -> None:
@@ -140,6 +123,7 @@ def path(sweep: SweepName, runs: Root = None) -> None:
 
 
 def show_sweep(folder: SweepFolder, output: TableFormat, figure: str | None = None) -> None:
+    from headway.bench.search import choice_text, not_found_text
     from headway.bench.table import doubts, rows
 
     found = rows(folder, figure)
@@ -190,7 +174,7 @@ def show_sweep(folder: SweepFolder, output: TableFormat, figure: str | None = No
     for event in folder.choices:
         print(f"search     {choice_text(event)}")
     for event in folder.not_found:
-        print(f"search     {event['group']}: the best {event['path']} was not found: {event['reason']}")
+        print(f"search     {not_found_text(event)}")
     print(f"runs       {folder.runs}")
 
 

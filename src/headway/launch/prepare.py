@@ -28,7 +28,7 @@ from headway.spec.job import Job
 from headway.spec.load import apply_override, parse_job
 from headway.spec.nodes import needs_core_speed
 from headway.spec.resolve import Resolved, resolve
-from headway.workloads import is_own
+from headway.workloads.own import is_own
 
 # What a resumed run may change: when it ends and how it is looked after, not what it is.
 RESUMABLE = ("workload.stop.", "workload.evaluate.", "checkpoint.", "restart.", "limits.", "export")

@@ -156,8 +156,8 @@ def rises(trials: Sequence[Measured], figure: str, over: str, only: Mapping[str,
     """Each further value of `over` (tasks, or a setting) gives more, as far as can be told, and the last clearly more
     than the first."""
     series = _series(trials, figure, over, only)
-    asked = {trial.facts.get(over) for trial in trials if trial.matches(only or {}) and not trial.is_baseline} - {None}
-    if lacking := sorted(asked - {at for at, _ in series}):
+    asked = unique([trial.facts.get(over) for trial in trials if trial.matches(only or {}) and not trial.is_baseline])
+    if lacking := [at for at in asked if at is not None and at not in dict(series)]:
         return _not_there(figure, over, lacking)
     samples = [trial.samples(figure) for _, trial in series]
     if len(series) < 2 or min(map(len, samples)) < 2:

@@ -40,6 +40,7 @@ def charts(collection: Collection, digests: Digests) -> list[Chart]:
     def chart_of(*about: Any) -> Chart | None:
         return _chart(collection, lines, *about)
 
+    sizes = _sizes_of_baselines(collection, list(faster))
     made = [
         chart_of("throughput", "Throughput", "examples per second", "", figure("examples_per_s"),
                  "Of all training tasks together, after the warm-up."),
@@ -47,7 +48,7 @@ def charts(collection: Collection, digests: Digests) -> list[Chart]:
                  lambda group: faster[group.key].value if group.key in faster else None, _against(faster)),
         chart_of("efficiency", "Efficiency", "speed-up per training task", "share",
                  lambda group: faster[group.key].efficiency if group.key in faster else None,
-                 "1 is ideal: n tasks are n times as fast as the baseline's one."),
+                 _ideal_in_words(sizes)),
         chart_of("time", "Training time", "seconds", "s",
                  lambda group: None if group.is_only_measured(digests) else figure("training_seconds")(group),
                  "From the first step to the last, pauses included."),
@@ -63,8 +64,20 @@ def charts(collection: Collection, digests: Digests) -> list[Chart]:
     found = [chart for chart in made if chart is not None]
     for chart in found:
         if chart["kind"] == "lines":
-            _add_trends(chart, lines, collection, digests)
+            _add_trends(chart, lines, sizes, collection, digests)
     return found
+
+
+def _sizes_of_baselines(collection: Collection, keys: list[str]) -> list[int]:
+    """How many training tasks the baselines of these groups have: most have one, but a sweep may call any so."""
+    against = [baseline_of(group, collection.groups) for group in collection.groups if group.key in keys]
+    return sorted({one.tasks for one in against if one})
+
+
+def _ideal_in_words(sizes: list[int]) -> str:
+    times = " or ".join("n" if size == 1 else f"n/{size}" for size in sizes)
+    whose = " or ".join("one" if size == 1 else f"{size}" for size in sizes)
+    return f"1 is ideal: n tasks are {times} times as fast as the baseline's {whose}." if sizes else ""
 
 
 def _against(faster: dict[str, Any]) -> str:
@@ -121,16 +134,21 @@ def _series(name: str, color: int, x: list[Any], groups: list[Group], value: Val
     }
 
 
-def _add_trends(chart: Chart, lines: dict[str, list[Group]], collection: Collection, digests: Digests) -> None:
-    """The ideal line, and for every measured line of three sizes or more the law that fits it."""
+def _add_trends(
+    chart: Chart, lines: dict[str, list[Group]], sizes: list[int], collection: Collection, digests: Digests
+) -> None:
+    """The ideal line of each size of a baseline (`sizes`), and for every measured line of three sizes or more the law
+    that fits it."""
     if chart["name"] not in ("throughput", "speedup", "efficiency"):
         return
     measured = list(chart["series"])
     most = max(max(series["x"]) for series in measured)
     if chart["name"] != "throughput":
         ends = [1, most]
-        ideal = ends if chart["name"] == "speedup" else [1, 1]
-        chart["series"].append({"name": "ideal", "style": "ideal", "color": None, "x": ends, "y": ideal})
+        for size in sizes if chart["name"] == "speedup" else sizes[:1]:
+            name = "ideal" if chart["name"] == "efficiency" or len(sizes) == 1 else f"ideal, against {size} tasks"
+            ideal = [end / size for end in ends] if chart["name"] == "speedup" else [1, 1]
+            chart["series"].append({"name": name, "style": "ideal", "color": None, "x": ends, "y": ideal})
     for series in measured:
         members = lines[series["name"]]
         law = fitted(members, digests)

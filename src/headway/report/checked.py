@@ -4,6 +4,7 @@ sealed, whose figures are read as they lie there."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,7 @@ FIGURES: dict[Any, Any] = {
     "node_use": {...: {...: _NUMBERS}},
     ...: ANYTHING,
 }
+HALF_A_CHARACTER = re.compile("[\ud800-\udfff]")  # JSON may have one, and so may a file's name; UTF-8 cannot
 NEEDED = ("name", "state", "strategy", "num_training_tasks", "num_ps")
 
 
@@ -71,6 +73,11 @@ def fits(value: Any, shape: Any, where: str) -> None:
     elif isinstance(shape, dict):
         for key, inner in value.items():
             fits(inner, shape.get(key, shape.get(..., ANYTHING)), f"{where}: {str(key)[:60]}")
+
+
+def text_of(text: str) -> str:
+    """The text as it can be written to a file."""
+    return text if text.isascii() else HALF_A_CHARACTER.sub("\ufffd", text)
 
 
 def environment_of(found: Mapping[str, Any]) -> dict[str, Any]:

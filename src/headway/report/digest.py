@@ -16,7 +16,7 @@ from headway.record.folder import RunFolder
 from headway.record.run import Run
 from headway.record.seal import result
 from headway.record.tables import select_table
-from headway.report.checked import checked, commit_of, environment_of
+from headway.report.checked import checked, commit_of, environment_of, text_of
 from headway.report.curves import curves, step_times
 from headway.report.happened import happened, network_got
 from headway.report.secrets import redacted
@@ -38,12 +38,12 @@ def digest(path: Path, num: int, prices: Mapping[str, float] | None = None) -> d
 
 
 def damaged(name: str, path: str, error: Exception) -> dict[str, Any]:
-    return {"name": name, "path": path, "problem": in_words(error)}
+    return {"name": text_of(name), "path": text_of(path), "problem": in_words(error)}
 
 
 def in_words(error: Exception) -> str:
     """The message of an error of ours; of any other also what it is."""
-    words = " ".join(str(error).split())[:300]
+    words = text_of(" ".join(str(error).split())[:300])
     return words if isinstance(error, (HeadwayError, OSError)) else f"{type(error).__name__}: {words}"
 
 
@@ -128,11 +128,13 @@ def _finding(found: Finding, origin: float) -> dict[str, Any]:
 
 
 def finite(value: Any) -> Any:
-    """JSON has no NaN: what is not finite is not known."""
+    """JSON has no NaN: what is not finite is not known. Of a text, too, only what can be written stays."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return text_of(value)
     if isinstance(value, dict):
-        return {str(key): finite(inner) for key, inner in value.items()}
+        return {text_of(str(key)): finite(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [finite(inner) for inner in value]
     return value

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from headway.bench.search import choice_text, not_found_text
 from headway.metrics.estimate import Estimate, estimate
 from headway.report.settings import told
 from headway.report.words import say
@@ -45,6 +47,8 @@ SIZE = re.compile(r"num_training_tasks|num_ps|layout|cluster(\.(chief|worker|ps|
 OF_A_TASK = ("workload.model", "workload.dataset", "workload.precision", "workload.data_format", "site.nodes.worker")
 """Settings that say what a training task computes, and on what machine."""
 SYNTHETIC = "workload.dataset.synthetic"
+UNDER_WAY = ("preparing", "starting", "running", "stopping")
+"""States in which a run is no failure yet."""
 UNITS = {"rate": "B/s", "memory": "B", "latency": "s", "read": "disk", "write": "disk"}
 
 
@@ -59,9 +63,12 @@ class Group:
     """Paths of those that count."""
     others: tuple[str, ...] = ()
     """Paths of those that do not."""
+    others_are: str = ""
+    """What became of those, in words: `1 failed: ...; 1 still running`. Empty where that is not known."""
     is_baseline: bool = False
     data: str = "real"
     state: str = "done"
+    """Whether it has runs that count; else why it has none, in words."""
     reason: str | None = None
     marks: tuple[str, ...] = ()
     key: str = ""
@@ -142,30 +149,32 @@ def of_sweep(sweep: SweepFolder) -> Collection:
         path=str(sweep.path),
         state=sweep.state,
         published=tuple(sweep.spec.published_tables),
-        notes=tuple(f"{trial.name} was left out: {trial.reason}" for trial in left_out)
-        + tuple(_choice(choice) for choice in sweep.choices),
+        notes=(
+            *(f"{_told(trial).name} was left out: {trial.reason}" for trial in left_out),
+            *(choice_text(_told_choice(event)) for event in sweep.choices),
+            *(not_found_text(event) for event in sweep.not_found),
+        ),
     )
 
 
-def _choice(choice: dict[str, Any]) -> str:
-    """What a search has found, and what it saved."""
-    if choice.get("value") is None:
-        return f"{choice.get('path')}: nothing could be tried"
-    skipped = len(choice.get("skipped") or ())
-    at_most = choice.get("may_lose")
-    loss = f"; that may have lost at most {at_most:.1%}" if at_most else ""
-    return (
-        f"{choice['path']}: {choice['value']} is best of {len(choice['tried'])} tried, {skipped} were not needed{loss}"
-    )
+def _told(trial: Trial) -> Trial:
+    """Without what looks secret."""
+    return replace(trial, settings={path: told(path, value) for path, value in trial.settings.items()})
+
+
+def _told_choice(event: dict[str, Any]) -> dict[str, Any]:
+    path, value = str(event["path"]), event["value"]
+    lists = {key: [told(path, one) for one in event[key]] for key in ("tried", "skipped", "rivals")}
+    return {**event, **lists, "value": None if value is None else told(path, value)}
 
 
 def _group(trial: Trial) -> Group:
     counting = [run for run in trial.runs if run.counts]
     marked = sorted({mark for run in counting for mark in run.marks})
-    settings = {path: told(path, value) for path, value in trial.settings.items()}
+    settings = _told(trial).settings
     marks = [f"{mark} ({sum(mark in run.marks for run in counting)} of {len(counting)} runs)" for mark in marked]
     return Group(
-        label=replace(trial, settings=settings).name,
+        label=_told(trial).name,
         settings=settings | ({"data": trial.data} if trial.purpose in ("search", "best") else {}),
         tasks=trial.tasks,
         runs=tuple(str(run.folder.path) for run in trial.runs if run.counts),
@@ -175,7 +184,7 @@ def _group(trial: Trial) -> Group:
         ),
         is_baseline=trial.is_baseline,
         data=trial.data,
-        state=trial.state,
+        state=_in_words(trial.state),
         reason=trial.reason,
         marks=tuple(marks),
         key=trial.key,
@@ -216,24 +225,41 @@ def of_runs(digests: Digests, paths: Sequence[str]) -> Collection:
         own = {name: settings_of[key][name] for name in varied if settings_of[key][name] is not None}
         figures = digests[members[0]]["figures"]
         done = [path for path in members if digests[path]["figures"]["state"] in ("finished", "stopped")]
-        reasons = [digests[path]["figures"].get("reason") for path in members if path not in done]
+        others = [path for path in members if path not in done]
+        others_are = _became([digests[path]["figures"] for path in others])
         groups.append(
             Group(
                 label=_label(own) or str(figures["name"]),
                 settings=own,
                 tasks=figures["num_training_tasks"],
                 runs=tuple(done),
-                others=tuple(path for path in members if path not in done),
+                others=tuple(others),
+                others_are=others_are,
                 is_baseline=figures["strategy"] == "single",
                 data=_data(digests[members[0]]),
-                state="done" if done else "failed",
-                reason=None if done else next((str(reason) for reason in reasons if reason), None),
+                state="done" if done else others_are,
                 key=f"{number}",
                 facts={path: value for path, value in digests[members[0]]["settings"].items() if _is_of_a_task(path)},
                 chosen=frozenset(str(choice["path"]) for choice in digests[members[0]]["choices"]),
             )
         )
     return Collection("Runs", tuple(groups))
+
+
+def _became(figures: Sequence[Mapping[str, Any]]) -> str:
+    """Of runs that do not count: `still running`; of several how many of each, and why."""
+    known = Counter((str(one["state"]), str(one.get("reason") or "")) for one in figures)
+    return "; ".join(
+        f"{f'{num} ' if len(figures) > 1 else ''}{_in_words(state)}{f': {reason}' if reason else ''}"
+        for (state, reason), num in known.items()
+    )
+
+
+def _in_words(state: str) -> str:
+    """The state of a run or a trial, as a note says it."""
+    if state == "created":
+        return "not started yet"
+    return f"still {state}" if state in UNDER_WAY else state.replace("_", " ")
 
 
 def _machine(digest: Mapping[str, Any]) -> str | None:

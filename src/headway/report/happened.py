@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headway.record.folder import LAUNCHER
@@ -11,7 +13,7 @@ from headway.units import format_seconds
 if TYPE_CHECKING:
     import duckdb
 
-MOST_OF_A_KIND = 60  # marks on one line; of more every so-manieth is shown, and the page says so
+MOST_OF_A_KIND = 60  # marks on one line of a page; of more every so-manieth is shown, and the page says so
 TROUBLE = {
     "restarting", "given_up", "regrouping", "rollback", "stalled", "unresponsive", "silent", "blocked", "agent_lost",
     "kill_overdue", "sampler_failed", "failed", "disconnected", "not_limited",
@@ -29,20 +31,42 @@ def happened(connection: duckdb.DuckDBPyConnection, origin: float) -> list[dict[
     found = [_mark(t, kind, _text(kind, task, json.loads(data))) for t, kind, task, data in rows]
     found += _tests_and_saves(connection)
     found += _end_of_warmup(connection)
-    by_kind: dict[str, list[dict[str, Any]]] = {}
-    for mark in sorted(found, key=lambda mark: mark["t"]):
-        by_kind.setdefault(mark["kind"], []).append({**mark, "t": round(mark["t"] - origin, 3)})
-    kept = [mark for marks in by_kind.values() for mark in marks[:: -(-len(marks) // MOST_OF_A_KIND)]]
-    return sorted(kept, key=lambda mark: mark["t"])
+    found.sort(key=lambda mark: float(mark["t"]))
+    return [{**mark, "t": round(mark["t"] - origin, 3)} for mark in found]
+
+
+def shown(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that a time line shows: all of trouble; of many others of one kind every so-manieth, each of which says how
+    many there are."""
+    thinned = _thinned(events)
+    seen: Counter[str] = Counter()
+    found = []
+    for event in events:
+        kind = event["kind"]
+        every, few = thinned.get(kind, (1, ""))
+        if seen[kind] % every == 0:
+            found.append({**event, "text": f"{event['text']} (shown: {few} of this kind)"} if few else event)
+        seen[kind] += 1
+    return found
+
+
+def not_shown(events: Sequence[dict[str, Any]]) -> str | None:
+    """In words, of which kinds of events a time line shows how many; None where it shows all."""
+    return "; ".join(f"{few} of kind {kind}" for kind, (_, few) in _thinned(events).items()) or None
+
+
+def _thinned(events: Sequence[dict[str, Any]]) -> dict[str, tuple[int, str]]:
+    """Kinds of which there are too many marks for one line: every how-manieth is shown, and `45 of 90`."""
+    num_of = Counter(event["kind"] for event in events if not event["trouble"])
+    every = {kind: -(-num // MOST_OF_A_KIND) for kind, num in num_of.items() if num > MOST_OF_A_KIND}
+    return {kind: (step, f"{-(-num_of[kind] // step):,} of {num_of[kind]:,}") for kind, step in every.items()}
 
 
 def network_got(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
     """What was asked of the network between nodes, and what it was measured to be."""
     rows = connection.execute("select data from events where kind = 'network_measured' order by t").fetchall()
     wanted = ("what", "node", "to", "asked", "got", "ok")
-    return [{key: event.get(key) for key in wanted} for event in (json.loads(data) for (data,) in rows)][
-        :MOST_OF_A_KIND
-    ]
+    return [{key: event.get(key) for key in wanted} for event in (json.loads(data) for (data,) in rows)]
 
 
 def _mark(t: float, kind: str, text: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from string import Template
 from typing import Any
 
 from headway.errors import NotFound
+from headway.report.happened import shown
 from headway.report.page import Page
 from headway.report.parts import asset, body, navigation
 from headway.report.run_entries import escaped
@@ -66,8 +67,8 @@ def _blocks(page: Page, library: str) -> list[str]:
     for run in page["runs"]:
         if run.get("figures"):
             figures = {key: run["figures"].get(key) for key in ("nodes", "servers", "staleness")}
-            shown = {key: run[key] for key in ("name", "timeline", "step_times", "events")}
-            blocks.append(_block(f"data-{run['id']}", {**shown, "figures": figures}))
+            details = {key: run[key] for key in ("name", "timeline", "step_times")}
+            blocks.append(_block(f"data-{run['id']}", {**details, "events": shown(run["events"]), "figures": figures}))
     return blocks
 
 

@@ -46,23 +46,28 @@ def show(chart):
 for chart in charts:
     show(chart).show()"""
 TIMELINE = """\
-# One run over time: all nodes, one row a quantity, one axis.
+# One run over time: all nodes, one row a quantity, one axis. It is the first of which there are samples.
 from plotly.subplots import make_subplots
 
-run = tables["runs"][0]
-rows = [row for row in tables["timeline"] if row["id"] == run["id"]]
-kinds = list(dict.fromkeys(row["what"] for row in rows))
-figure = make_subplots(rows=len(kinds), shared_xaxes=True, subplot_titles=kinds, vertical_spacing=0.03)
-for place, what in enumerate(kinds, start=1):
-    for of in dict.fromkeys(row["of"] for row in rows if row["what"] == what):
-        here = [row for row in rows if row["what"] == what and row["of"] == of]
-        x, y = [row["seconds"] for row in here], [row["value"] for row in here]
-        figure.add_scatter(x=x, y=y, name=of, row=place, col=1)
-figure.update_layout(height=180 * len(kinds), title=run["run"])"""
+def over_time(run):
+    rows = [row for row in tables["timeline"] if row["id"] == run["id"]]
+    kinds = list(dict.fromkeys(row["what"] for row in rows))
+    figure = make_subplots(rows=len(kinds), shared_xaxes=True, subplot_titles=kinds, vertical_spacing=0.03)
+    for place, what in enumerate(kinds, start=1):
+        for of in dict.fromkeys(row["of"] for row in rows if row["what"] == what):
+            here = [row for row in rows if row["what"] == what and row["of"] == of]
+            x, y = [row["seconds"] for row in here], [row["value"] for row in here]
+            figure.add_scatter(x=x, y=y, name=of, row=place, col=1)
+    return figure.update_layout(height=180 * len(kinds), title=run["run"])
+
+sampled = {row["id"] for row in tables["timeline"]}
+run = next((run for run in tables["runs"] if run["id"] in sampled), None)
+figure = over_time(run) if run else print("There is no time line: no run has samples.")
+figure"""
 
 
 def notebook(page: Page) -> str:
-    found: dict[str, Any] = dict(tables(page))
+    found: dict[str, Any] = {table.name: table.rows for table in tables(page)}
     found["charts"] = [chart for one in page["collections"] for chart in one["charts"]]
     packed = base64.b64encode(gzip.compress(json.dumps(found).encode(), mtime=0)).decode()
     cells = [

@@ -80,7 +80,7 @@ def _tiles(page: Page) -> list[tuple[str, str]]:
     found = [
         (
             f"{len(page['runs'])}",
-            f"run{'' if len(page['runs']) == 1 else 's'}" + (f", {lost} did not finish" if lost else ""),
+            f"run{'' if len(page['runs']) == 1 else 's'}" + (f", {lost} not finished" if lost else ""),
         )
     ]
     trouble = sum(one["trouble"] for one in page["findings"])

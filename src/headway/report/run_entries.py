@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from headway.report.happened import not_shown
 from headway.report.words import commit_in_words, number, say
 
+MOST_MEASURED = 60  # rows of what the network gave
 UNITS = {"cpus": "CPUs", "memory": "B", "rate": "B/s", "latency": "s", "disk read": "disk", "disk write": "disk"}
 
 
@@ -39,7 +41,11 @@ def run_entry(run: dict[str, Any], page: dict[str, Any]) -> str:
             ("node", "tasks", "asked", "CPUs", "memory", "in", "out", "full"),
             _nodes(figures),
         ),
-        _rows("Network: asked and measured", ("what", "from", "to", "asked", "got", ""), _network(run["network"])),
+        _rows(
+            f"Network: asked and measured{_of_how_many(run['network'])}",
+            ("what", "from", "to", "asked", "got", ""),
+            _network(run["network"]),
+        ),
         _rows(
             "Chosen, and why",
             ("setting", "value", "reason"),
@@ -64,6 +70,7 @@ def _facts(run: dict[str, Any], page: dict[str, Any]) -> str:
         "test loss": number(figures["loss"], 4) if figures["loss"] is not None else None,
         "training loss": number(figures["train_loss"], 4) if figures["train_loss"] is not None else None,
         "restarts": f"{figures['restarts']}, {figures['steps_lost']} steps lost" if figures["restarts"] else None,
+        "events on the time line": not_shown(run["events"]),
         "findings": "; ".join(dict.fromkeys(found)) or None,
         "contradicts itself": "; ".join(run["contradictions"]) or None,
     }
@@ -165,10 +172,34 @@ def _network(measured: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
             one["node"] or "-",
             one["to"] or "-",
             *(say(one[side], "s" if one["what"] == "round_trip" else "B/s") for side in ("asked", "got")),
-            "as asked" if one["ok"] else "less than asked",
+            _as_asked(one),
         )
-        for one in measured
+        for one in _told_of(measured)
     ]
+
+
+def _told_of(measured: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All that is not as asked, and of the rest as many as a reader may look at."""
+    right = [one for one in measured if one["ok"]]
+    wrong = [one for one in measured if not one["ok"]]
+    return list(measured) if len(measured) <= MOST_MEASURED else [*wrong, *right[: max(0, MOST_MEASURED - len(wrong))]]
+
+
+def _of_how_many(measured: Sequence[dict[str, Any]]) -> str:
+    told = len(_told_of(measured))
+    return f" ({told} of {len(measured)}; all that are not as asked)" if told < len(measured) else ""
+
+
+def _as_asked(one: dict[str, Any]) -> str:
+    asked, got = one["asked"], one["got"]
+    if asked is None:
+        return "nothing was asked"
+    if one["ok"]:
+        return "as asked"
+    if not isinstance(asked, (int, float)) or not isinstance(got, (int, float)):
+        return "not as asked"
+    more, less = ("longer", "shorter") if one["what"] == "round_trip" else ("more", "less")
+    return f"{more if got > asked else less} than asked"
 
 
 def _rows(title: str, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

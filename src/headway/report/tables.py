@@ -140,11 +140,12 @@ def _step_seconds(group: Group, digests: Digests) -> float | None:
 def _note(group: Group) -> str:
     parts = []
     if group.state != "done":
-        parts.append(f"{group.state.replace('_', ' ')}{f': {group.reason}' if group.reason else ''}")
+        parts.append(f"{group.state}{f': {group.reason}' if group.reason else ''}")
     if group.marks:
         parts.append(f"doubtful: {', '.join(group.marks)}")
-    if group.others:
-        parts.append(f"{len(group.others)} more that {'does' if len(group.others) == 1 else 'do'} not count")
+    if group.others and group.runs:
+        why = f" ({group.others_are})" if group.others_are else ""
+        parts.append(f"{len(group.others)} more that {'does' if len(group.others) == 1 else 'do'} not count{why}")
     return "; ".join(parts)
 
 

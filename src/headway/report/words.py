@@ -7,18 +7,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headway.findings.words import amount
-from headway.units import format_bytes, format_rate, format_seconds
+from headway.units import format_bytes, format_rate, format_seconds, significant
 
 MISSING = "-"
 
 
 def number(value: float, digits: int = 3) -> str:
-    """So many significant digits, without exponents: 1234.5 -> 1,234."""
+    """So many significant digits, two of what is next to nothing: 1234.5 -> 1,234; 0.0000123 -> 1.2e-05."""
     if not math.isfinite(value):
         return str(value)
-    if value and abs(value) >= 10**digits:
-        return f"{value:,.0f}"
-    return f"{value:.{digits}g}" if abs(value) >= 1e-4 or not value else f"{value:.2g}"
+    return significant(value, digits) if abs(value) >= 1e-4 or not value else f"{value:.2g}"
 
 
 def say(value: Any, unit: str = "") -> str:

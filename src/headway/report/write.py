@@ -7,6 +7,7 @@ from pathlib import Path
 
 from headway.errors import HeadwayError, SpecError
 from headway.record.files import write_atomically
+from headway.report.folders import check_place
 from headway.report.page import Page
 
 
@@ -47,14 +48,19 @@ FORMS: dict[str, Callable[[Page, Path], None]] = {
     ".parquet": _parquet,
     ".ipynb": _notebook,
 }
+FOLDERS = (".csv", ".parquet")
 
 
 def check_form(path: Path) -> None:
-    """A mistake in the file's name is said before the work."""
+    """A mistake in the file's name, and what must not be written over, is said before the work."""
     if path.suffix.lower() not in FORMS:
         raise SpecError(f"{path}: the suffix says the form of a report: {', '.join(FORMS)}")
     if not path.parent.is_dir():
         raise SpecError(f"{path}: there is no folder {path.parent}")
+    if path.suffix.lower() in FOLDERS:
+        check_place(path)
+    elif path.is_dir():
+        raise SpecError(f"{path}: is a folder, and a report of this form is a file; give another name")
     if path.suffix.lower() == ".html":
         from headway.report.html import plotly
 
