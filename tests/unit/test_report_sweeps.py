@@ -47,7 +47,7 @@ def notes_after(sweep: SweepFolder, *events: dict[str, Any]) -> tuple[str, ...]:
     ("found", "words"),
     [
         ({"may_lose": None}, "whether another is as good is not known"),
-        ({"may_lose": 0.034, "rivals": [2]}, "2 may be as good: at most 3.4% is lost"),
+        ({"may_lose": 0.034, "rivals": [2]}, "2 may be as good: up to 3.4% may be lost"),
         ({}, "1 saved: 3, if throughput rises to one peak and falls from there"),
         ({"value": None, "tried": [], "skipped": []}, "no cluster.ps could be tried"),
     ],
