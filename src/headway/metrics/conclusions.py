@@ -156,9 +156,6 @@ def rises(trials: Sequence[Measured], figure: str, over: str, only: Mapping[str,
     """Each further value of `over` (tasks, or a setting) gives more, as far as can be told, and the last clearly more
     than the first."""
     series = _series(trials, figure, over, only)
-    asked = unique([trial.facts.get(over) for trial in trials if trial.matches(only or {}) and not trial.is_baseline])
-    if lacking := [at for at in asked if at is not None and at not in dict(series)]:
-        return _not_there(figure, over, lacking)
     samples = [trial.samples(figure) for _, trial in series]
     if len(series) < 2 or min(map(len, samples)) < 2:
         return _missing(figure)
@@ -167,7 +164,9 @@ def rises(trials: Sequence[Measured], figure: str, over: str, only: Mapping[str,
     whole = ratio(samples[-1], samples[0])
     falls = whole.high <= 1 or any(ratio(b, a).high < 1 for a, b in pairwise(samples))
     shown = ", ".join(f"{at}: {_short(each)}" for (at, _), each in zip(series, estimates, strict=True))
-    words = f"{figure} by {over}: {shown}"
+    asked = unique([trial.facts.get(over) for trial in trials if trial.matches(only or {}) and not trial.is_baseline])
+    lacking = [str(at) for at in asked if at is not None and at not in dict(series)]
+    words = f"{figure} by {over}: {shown}" + (f"; no run gave it with {over} {', '.join(lacking)}" if lacking else "")
     return _verdict(steps_up and whole.low > 1, falls, words, [trial for _, trial in series])
 
 
