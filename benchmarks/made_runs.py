@@ -28,6 +28,7 @@ BEGAN = 1_700_000_000.0
 STARTING = 4.0  # seconds from the command to the first step
 PEAK_AT = 0.62  # of the training: one sample in which the first server's node sends far more than ever
 SLOW_FROM = 0.7  # of the training: the first server slows down, and everything with it
+JOINT = ("ps-sync", "allreduce")  # every task makes a step for each update: so many times as many rows
 
 
 @dataclass(frozen=True)
@@ -40,19 +41,21 @@ class Made:
     servers: int = 1
     steps: int = 400
     rate: float = 8.0
-    """Steps per second of one worker."""
+    """Steps per second of one worker, if it were alone."""
     hertz: float = 5.0
     slows_down: bool = False
     restarts: bool = False
     seed: int = 0
     batch_size: int = 100
+    has_all_series: bool = False
+    """Nodes have whatever a monitor can count: throttled CPUs, loopback, reading, credits, what others do."""
 
 
 def make_run(root: Path, made: Made) -> RunFolder:
     """A sealed run folder."""
     random = np.random.default_rng(made.seed)
     folder = create_run(parse_job(_job(made)), root)
-    total = made.rate * made.workers / (1 + 0.06 * (made.workers - 1))
+    total = made.rate * (1 if made.strategy in JOINT else made.workers) / (1 + 0.06 * (made.workers - 1))
     seconds = made.steps / total
     begin = BEGAN + made.seed * 1000 + STARTING
     slow = 0.55 if made.slows_down else 1.0
@@ -68,6 +71,8 @@ def make_run(root: Path, made: Made) -> RunFolder:
     _append(chief, _placement(made, begin))
     for server in servers:
         _write(folder.events(server), [{"t": begin - 1, "kind": "ready", "attempt": 0, "port": 1}])
+    if made.strategy == "ps-sync":
+        _append(folder.events("ps-0"), _updates(made, moments, random))
     _write(folder.events("launcher"), _launcher(made, [*tasks, *servers], begin, end))
     for number, name in enumerate([*servers, *tasks]):
         _samples(folder.metrics(name.replace("-", "")), made, name, number, begin - 3, end + 1, slow, random)
@@ -116,9 +121,10 @@ def _pace(share: np.ndarray[Any, Any], slow: float) -> np.ndarray[Any, Any]:
 def _steps(
     made: Made, moments: np.ndarray[Any, Any], index: int, begin: float, random: np.random.Generator
 ) -> list[dict[str, Any]]:
-    own = moments[index :: made.workers]
+    first, every = (0, 1) if made.strategy in JOINT else (index, made.workers)
+    own = moments[first::every]
     took = np.diff(own, prepend=begin) * random.uniform(0.85, 1.0, len(own))
-    global_steps = np.arange(index, made.steps, made.workers) + 1
+    global_steps = np.arange(first, made.steps, every) + 1
     loss = 2.3 * np.exp(-3 * global_steps / made.steps) + 0.2 + random.normal(0, 0.08, len(own))
     stale = random.poisson(made.workers - 1, len(own))
     return [
@@ -140,6 +146,26 @@ def _steps(
             "penalty": None,
         }
         for number in range(len(own))
+    ]
+
+
+def _updates(made: Made, moments: np.ndarray[Any, Any], random: np.random.Generator) -> list[dict[str, Any]]:
+    """One after the other, with the tasks in the order in which their gradients came."""
+    names = [f"worker/{index}" for index in range(made.workers)]
+    spreads = random.exponential(0.1 * float(np.median(np.diff(moments))), len(moments))
+    return [
+        {
+            "t": float(moment) - 1e-4,  # before any task hears of it
+            "kind": "update",
+            "attempt": 0,
+            "generation": 1,
+            "step": number + 1,
+            "tasks": [names[place] for place in random.permutation(made.workers)],
+            "examples": made.batch_size * made.workers,
+            "dropped": [],
+            "spread": float(spreads[number]),
+        }
+        for number, moment in enumerate(moments)
     ]
 
 
@@ -224,17 +250,38 @@ def _samples(
     seconds = [round(float(one), 4) for one in np.cumsum(cpus / made.hertz)]
     task = _task(name)
     into, out, disk, levels = counter(received), counter(sent), counter(written), memory.tolist()
-    nothing = '"disk_read_bytes":0,"loopback_received_bytes":0,"loopback_sent_bytes":0'
+    nothing = [0] * len(t)
+    local = counter(0.2 * received * random.uniform(0, 1, len(t))) if made.has_all_series else nothing
+    read = counter(np.where(random.random(len(t)) < 0.1, 2e6, 0.0)) if made.has_all_series else nothing
+    more = _further(t, cpus, out, made.hertz, random) if made.has_all_series else [""] * len(t)
     lines = []
     for place, moment in enumerate(t.tolist()):
-        shared = f'{nothing},"sampler":{start},"cpu_seconds":{seconds[place]},"disk_written_bytes":{disk[place]}'
+        shared = f'"disk_read_bytes":{read[place]},"loopback_received_bytes":{local[place]}'
+        shared += f',"loopback_sent_bytes":{local[place]},"sampler":{start},"cpu_seconds":{seconds[place]}'
+        shared += f',"disk_written_bytes":{disk[place]}'
         net = f'"received_bytes":{into[place]},"sent_bytes":{out[place]}'
-        lines.append(f'{{"t":{moment:.4f},"kind":"node_sample",{shared},{net},"memory":{levels[place]}}}\n')
+        level = f'"memory":{levels[place]}{more[place]}'
+        lines.append(f'{{"t":{moment:.4f},"kind":"node_sample",{shared},{net},{level}}}\n')
         lines.append(
             f'{{"t":{moment:.4f},"kind":"task_sample","task":"{task}","attempt":0,{shared},{net},'
             f'"rss":{levels[place]},"threads":9}}\n'
         )
     path.write_text("".join(lines), encoding="utf-8")
+
+
+def _further(
+    t: np.ndarray[Any, Any], cpus: np.ndarray[Any, Any], sent: list[int], hertz: float, random: np.random.Generator
+) -> list[str]:
+    """The rest of what a monitor counts on an emulated node whose CPU is burstable."""
+    throttled = np.cumsum(cpus * random.uniform(0.0, 0.3, len(t)) / hertz)
+    credits = 30 - np.cumsum(cpus / hertz) / 60 + 0.2 * (t - t[0]) / 60
+    machine = np.cumsum((cpus + random.uniform(0.0, 0.2, len(t))) / hertz)
+    return [
+        f',"throttled_seconds":{throttled[place]:.4f},"credits":{credits[place]:.4f},"cpus":2.0'
+        f',"machine_cpu_seconds":{machine[place]:.3f},"steal_seconds":0,"memory_limit":2147483648,"oom_kills":0'
+        f',"sent_packets":{sent[place] // 1400},"received_packets":{sent[place] // 1400}'
+        for place in range(len(t))
+    ]
 
 
 def _write(path: Path, rows: list[dict[str, Any]]) -> None:

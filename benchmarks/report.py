@@ -1,7 +1,8 @@
 """How long a report takes, and how long a sealed run takes to open; and how both grow.
 
-Runs are made up (made_runs.py): 10 nodes sampled five times a second, 10,000 steps. Each report is made by the command
-itself, in a process of its own; its peak memory is that of all its processes together.
+Runs are made up (made_runs.py): 10 nodes sampled five times a second, 10,000 steps, of different strategies, with
+whatever a monitor can count. Each report is made by the command itself, in a process of its own; its peak memory is
+that of all its processes together.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from headway.record.folder import RunFolder
 RESULTS = Path(__file__).parent / "results"
 
 WANTED_SECONDS, WANTED_BYTES, WANTED_SIZE, WANTED_OPENING = 20.0, 2 * 2**30, 10e6, 0.2
-DIFFERENT = 4  # runs that are really made; the others are copies under other names
+UPDATES_PER_S = 20  # at most: with 10,000 of them the nodes are watched for more than eight minutes
 OPEN = """
 import sys, time
 import headway, duckdb, numpy  # what is loaded once is not what opening costs
@@ -42,17 +44,22 @@ print(time.perf_counter() - began)
 
 
 def make_runs(root: Path, count: int, steps: int, nodes: int) -> list[RunFolder]:
-    """As many sealed runs of so many steps and nodes."""
+    """As many sealed runs of so many steps and nodes. Those of different kinds are really made; the others are copies
+    of them under other names. Where every task makes a step for each update, a run has that many times as many rows."""
     servers = max(1, nodes // 5)
-    folders = []
-    for seed in range(min(DIFFERENT, count)):
-        # 20 steps a second at most: with 10,000 of them the nodes are watched for more than eight minutes.
-        made = Made(
-            "big", workers=nodes - servers, servers=servers, steps=steps, rate=20 / (nodes - servers), seed=seed
-        )
-        folders.append(make_run(root, made))
+    workers = nodes - servers
+    kinds = [
+        Made("joint", "ps-sync", workers, servers, rate=UPDATES_PER_S),
+        Made("reduced", "allreduce", nodes, 0, rate=UPDATES_PER_S),
+        Made("apart", "ps-async", workers, servers, rate=UPDATES_PER_S / workers),
+        Made("slower", "ps-async", workers, servers, rate=UPDATES_PER_S / workers, slows_down=True, restarts=True),
+    ]
+    folders = [
+        make_run(root, replace(made, steps=steps, seed=seed, has_all_series=True))
+        for seed, made in enumerate(kinds[:count])
+    ]
     for number in range(len(folders), count):
-        folders.append(clone(folders[number % DIFFERENT], f"copy-{number}"))
+        folders.append(clone(folders[number % len(kinds)], f"copy-{number}"))
     return folders
 
 

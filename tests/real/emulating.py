@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import stat
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,29 @@ from headway.sites import Node, SitePlan
 from headway.sites.emulated import EmulatedSite
 from headway.sites.emulated.probe import Abilities, abilities
 from headway.spec.load import parse_job
+
+NOBODY = 65534
+# Where Python lies in a folder that is closed to others (root's home), it is shown to the command without that folder.
+_OPENED = """
+set -e
+if [ -n "$3" ]; then
+    mkdir -p "$1/python"
+    mount --bind "$2" "$1/python"
+    mount -t tmpfs -o mode=755 none "$3"
+    mkdir -p "$2"
+    mount --bind "$1/python" "$2"
+fi
+shift 3
+exec "$@"
+"""
+
+
+def become_nobody(folder: Path) -> list[str]:
+    """What to write before a command so that a user without any rights runs it. `folder`: one of that user's."""
+    closed = [parent for parent in Path(sys.base_prefix).parents if not parent.stat().st_mode & stat.S_IXOTH]
+    shown = [str(folder), sys.base_prefix, str(closed[-1]) if closed else ""]
+    drop = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    return ["unshare", "--mount", "sh", "-c", _OPENED, "sh", *shown, *drop]
 
 
 def need_emulation(*limits: str) -> None:

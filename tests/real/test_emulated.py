@@ -379,6 +379,43 @@ def test_without_root_hosts_and_networks_work_and_what_cannot_be_limited_is_said
                 reason = "WARNING: it is asked, but cannot be had here: root is needed"
                 assert choices[f"site.{what}"] == ("not limited", reason)
             assert ours()["groups"] == before["groups"]
+            # So its CPUs are not those that were asked, and what it uses is what its tasks use.
+            node = found.nodes["worker0"]
+            limits = node.limits.model_dump(exclude_defaults=True)
+            assert limits == {"rate": 12.5e6, "latency": 0.001}
+            node.send("monitor", hertz=10, **node.monitor)
+            assert await cpu_share(found, "worker0") > 0.3
+            rows = [json.loads(line) for line in found.folder.metrics("worker0").read_text().splitlines()]
+            nodes, tasks = ([row for row in rows if row["kind"] == f"{what}_sample"] for what in ("node", "task"))
+            assert nodes[-1]["cpu_seconds"] == pytest.approx(tasks[-1]["cpu_seconds"], abs=0.05)
+            assert "memory_limit" not in nodes[-1]
 
     timed(work)
     assert ours() == before
+
+
+WATCH = """
+import subprocess, sys, time
+from headway.bench.judge import Machine
+with Machine() as machine:
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    time.sleep(2)
+    busy.kill()
+    busy.wait()
+print(machine.between(machine.looks[0].t, machine.looks[-1].t).throttled)
+"""
+
+
+def test_a_quota_on_all_of_us_is_seen_from_inside() -> None:
+    """As a batch system sets one: we, and what we start, are in a group that may use a quarter of a CPU."""
+    need_emulation("cpu")
+    group = control_groups.find().make("hw-quota-test")
+    try:
+        group.limit(control_groups.Limits(cpus=0.25))
+        command = [sys.executable, "-c", f"import sys; sys.stdin.readline()\n{WATCH}"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            group.add(process.pid)
+            said, _ = process.communicate("begin\n", timeout=60)
+        assert float(said) > 0.3  # of each second, about three quarters
+    finally:
+        group.remove()

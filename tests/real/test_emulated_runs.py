@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from emulating import need_emulation
+from emulating import NOBODY, become_nobody, need_emulation
+from parts import need
 from running import Running, headway, write_job
 
+from headway.findings import findings
 from headway.record.files import read_events
 from headway.record.run import Run, load
 
@@ -63,6 +68,58 @@ def test_traffic_of_a_step_comes_out_by_measurement(tmp_path: Path) -> None:
     shown = headway("show", "last", root=tmp_path).stdout
     assert "nodes while they trained" in shown
     assert "MB sent for each own step" in shown
+
+
+def test_what_a_user_who_is_not_root_cannot_limit_is_no_limit_in_the_record(tmp_path: Path) -> None:
+    """Asked for a tenth of a CPU each, server and worker have what there is. Each is charged with its own work, not
+    with the machine's, and nobody says that it used up its tenth."""
+    need_emulation()
+    need(None if os.geteuid() == 0 else "root, to become somebody else")
+    nodes = {kind: {"cpus": 0.1, "memory": "3GiB", "rate": "1Gbit"} for kind in ("ps", "worker")}
+    with tempfile.TemporaryDirectory(prefix="hw-nobody-") as name:  # pytest's own folders are for root alone
+        home = Path(name)
+        job = write_job(
+            home / "job.yaml",
+            workload={"model": "softmax", "dataset": "synthetic", "batch_size": 500, "stop": {"steps": 2000}},
+            cluster={},
+            checkpoint={},
+            export=False,
+            site={"kind": "emulated", "nodes": nodes},
+            layout="PS-W",
+        )
+        os.chown(home, NOBODY, NOBODY)
+        env = {"PATH": os.environ["PATH"], "HOME": name, "XDG_RUNTIME_DIR": name, "HEADWAY_RUNS": f"{name}/runs"}
+        env |= {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}
+
+        def as_nobody(*arguments: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [*become_nobody(home), sys.executable, "-m", "headway", *arguments],
+                env=env,
+                cwd=home,
+                capture_output=True,
+                text=True,
+                timeout=200,
+                check=False,
+            )
+
+        need(None if as_nobody("--help").returncode == 0 else "an environment that others may read")
+        done = as_nobody("run", str(job))
+        need("user namespaces for everybody" if "no emulated hosts can be made here" in done.stderr else None)
+        assert done.returncode == 0, done.stdout + done.stderr
+        run = load("last", home / "runs")
+        figures, found = run.summary(), findings(run)
+    tasks = {task["task"]: task for task in figures["task_usage"]}
+    assert {node["node"] for node in figures["nodes"]} == {"ps0", "worker0"}
+    for node in figures["nodes"]:
+        assert node["asked"]["cpus"] == 0.1
+        assert set(node["limits"]) == {"rate"}
+        (task,) = node["tasks"]
+        assert node["cpus"] == pytest.approx(tasks[task]["cpus"], rel=0.1)
+        assert node["memory_peak"] == pytest.approx(tasks[task]["rss_peak"], rel=0.1)
+        assert "cpu" not in node["full"]
+        assert f"{node['node']} " in done.stdout
+    assert not {one.rule for one in found} & {"server_cpu", "chief_undersized", "memory_grows", "memory_limit"}
+    assert "root is needed" in " ".join(figures["warnings"])
 
 
 @pytest.mark.parametrize("count", [2, 3])

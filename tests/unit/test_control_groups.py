@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headway.host import control_groups
-from headway.host.control_groups import PERIOD_US, ControlGroupError, Limits, slices
+from headway.host.control_groups import PERIOD_US, ControlGroupError, Limits, held_back, slices
 
 LIMITS = Limits(cpus=0.25, memory=2**30, disk_read=1e8, disk_write=5e7, device="254:0")
 
@@ -52,6 +52,12 @@ def test_version_1_writes_each_limit_into_its_own_tree(tmp_path: Path) -> None:
     assert text(tmp_path / "freezer/hw-a/freezer.state") == "FROZEN"
     assert groups.existing() == ["hw-a"]
     assert group.processes() == [42]
+
+
+def test_version_1_says_a_huge_number_where_there_is_no_limit(tmp_path: Path) -> None:
+    group = control_groups.find(version_1(tmp_path)).make("hw-a")
+    (tmp_path / "memory/hw-a/memory.limit_in_bytes").write_text("9223372036854771712\n")
+    assert group.usage().memory_limit is None
 
 
 def test_version_1_reads_what_was_used(tmp_path: Path) -> None:
@@ -139,3 +145,42 @@ def test_only_groups_of_ours_are_made_or_listed(tmp_path: Path) -> None:
 def test_a_small_share_of_a_cpu_comes_in_slices_that_the_kernel_takes(cpus: float, wanted: tuple[int, int]) -> None:
     """Credits of 2 an hour are a thirtieth of a CPU, which in slices of 20 ms would be less than the kernel allows."""
     assert slices(cpus) == wanted
+
+
+# --- who we are ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("tree", "line"), [("cpu", "4:cpu:"), ("cpu,cpuacct", "4:cpu,cpuacct:"), ("cpu", "4:cpuacct,cpu:")]
+)
+def test_version_1_counts_for_our_group_and_those_around_it(tmp_path: Path, tree: str, line: str) -> None:
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/cgroup").write_text(f"5:memory:/other\n{line}/batch/a job\n0::/\n")
+    for folder, stat in (
+        ("", "nr_periods 0\n"),  # the outermost one of a machine
+        ("batch", "throttled_time 3000000000\n"),
+        ("batch/a job", "throttled_time 500000000\n"),
+        ("batch/a job/hw-1", "throttled_time 9000000000\n"),  # one of our own: its limit is meant
+        ("other", "throttled_time 9000000000\n"),
+    ):
+        (tmp_path / tree / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / tree / folder / "cpu.stat").write_text(stat)
+    batch = tmp_path / tree / "batch"
+    assert held_back(tmp_path, tmp_path) == {batch / "a job": 0.5, batch: 3.0}
+
+
+def test_version_2_counts_for_our_group_and_those_around_it(tmp_path: Path) -> None:
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/cgroup").write_text("0::/user.slice/session.scope\n")
+    (tmp_path / "user.slice/session.scope").mkdir(parents=True)
+    (tmp_path / "cpu.stat").write_text("usage_usec 7\n")
+    (tmp_path / "user.slice/cpu.stat").write_text("usage_usec 7\nthrottled_usec 250000\n")
+    (tmp_path / "user.slice/session.scope/cpu.stat").write_text("usage_usec 7\nthrottled_usec 0\n")
+    user = tmp_path / "user.slice"
+    assert held_back(tmp_path, tmp_path) == {user: 0.25, user / "session.scope": 0.0}
+
+
+def test_a_container_that_sees_only_its_own_group(tmp_path: Path) -> None:
+    """Its name outside is told, and means nothing inside."""
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/cgroup").write_text("0::/docker/0123abcd\n")
+    (tmp_path / "cpu.stat").write_text("throttled_usec 250000\n")
+    assert held_back(tmp_path, tmp_path) == {tmp_path: 0.25}

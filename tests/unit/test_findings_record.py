@@ -97,6 +97,17 @@ def test_a_sealed_run_says_what_it_said_before(folder: RunFolder) -> None:
     assert findings(Run(folder)) == before
 
 
+def test_a_limit_that_was_not_set_is_no_limit_to_reach(folder: RunFolder) -> None:
+    """As without root: the nodes were asked to have 0.5 CPUs and a network, and have the machine's."""
+    assert {node.cpus for node in read(Run(folder)).nodes} == {0.5}  # a record from before there was such a field
+    path = folder.events(LAUNCHER)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    path.unlink()
+    write(path, [{**row, "limits": {}} if row["kind"] == "node_ready" else row for row in rows])
+    assert {(node.cpus, node.rate, node.memory_limit) for node in read(Run(folder)).nodes} == {(None, None, None)}
+    assert rules_of(folder) == set()
+
+
 def test_an_old_record_without_samples_gives_no_wrong_findings(folder: RunFolder) -> None:
     for path in folder.metrics_folder.glob("*.jsonl"):
         path.unlink()

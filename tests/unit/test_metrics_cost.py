@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_record import CHIEF, new_run, row, write_rows
@@ -53,7 +54,7 @@ def test_a_run_is_paid_from_acquire_to_release(paid: RunFolder) -> None:
     assert found.seconds == pytest.approx({"provisioning": 5.0, "data": 0.0, "training": 10.0, "idle": 15.0})
     assert found.total == pytest.approx(1.1 * 30)
     assert found.training_only == pytest.approx(1.1 * 10)
-    assert found.to_accuracy["0.9"] == pytest.approx(1.1 * 15)  # from the command at 90 to the evaluation at 105
+    assert found.to_accuracy["0.9"] == pytest.approx(1.1 * 15)  # from 90, as the record does not say more, to 105
     assert not found.is_extrapolated
 
 
@@ -63,6 +64,38 @@ def test_what_is_fetched_before_nodes_are_asked_for_is_not_paid(paid: RunFolder)
     found = cost(Run(paid), {"worker": 3600.0, "ps0": 360.0})
     assert found.seconds == pytest.approx({"provisioning": 2.0, "data": 0.0, "training": 10.0, "idle": 15.0})
     assert found.to_accuracy["0.9"] == pytest.approx(1.1 * 12)
+
+
+def resumed(root: Path, reached: int, **site: Any) -> RunFolder:
+    """Three launches, paid from 0 to 80, 100 to 130 (it failed before a step), and 200 to 290. The first trained from
+    10 to 70, the last from 240 to 280; 0.9 was reached in the first at 60, or in the last at 260."""
+    folder = new_run(root, **site)
+    launches = [(0.0, 80.0), (100.0, 130.0), (200.0, 290.0)]
+    for number, (begin, _) in enumerate(launches):
+        tell(folder, LAUNCHER, t=begin + 5, kind="node_ready", launch=number, node="worker0", tasks=[], asked={})
+    tell(folder, CHIEF, t=9.0, kind="initialized", how="fresh", step=0, generation=1)
+    write_rows(folder, CHIEF, [row(10.0 + k, k, seconds=1.0) for k in range(1, 61)])
+    write_rows(folder, CHIEF, [row(240.0 + k, 60 + k, seconds=1.0, generation=2) for k in range(1, 41)])
+    for t, step, is_reached in ((60.0, 50, reached == 0), (260.0, 80, True)):
+        accuracy = 0.92 if is_reached else 0.3
+        tell(folder, CHIEF, t=t, kind="evaluation", step=step, accuracy=accuracy, loss=0.5, attempt=0)
+    spans = [{"started": begin, "ended": end} for begin, end in launches]
+    folder.write_facts({**folder.facts(), "state": "finished", "launches": spans})
+    return folder
+
+
+@pytest.mark.parametrize(("reached", "seconds"), [(0, 60), (2, 80 + 30 + 60)])
+def test_a_resumed_run_pays_for_an_accuracy_until_it_was_reached(tmp_path: Path, reached: int, seconds: float) -> None:
+    """Not for how long later launches took to start; and for all of earlier ones, also for what they did in vain."""
+    found = cost(Run(resumed(tmp_path, reached)), {"all": 3600.0})
+    assert found.to_accuracy["0.9"] == pytest.approx(seconds)
+    assert found.total == pytest.approx(80 + 30 + 90)
+
+
+def test_where_time_is_dilated_training_until_an_accuracy_is_that_on_the_machines_meant(tmp_path: Path) -> None:
+    folder = resumed(tmp_path, 2, cluster={}, layout="PS-W", site={"kind": "emulated", "dilation": 4})
+    found = cost(Run(folder), {"all": 3600.0})
+    assert found.to_accuracy["0.9"] == pytest.approx((80 + 30 + 60) - (60 + 20) * 3 / 4)
 
 
 def test_an_extrapolated_total_is_marked(paid: RunFolder) -> None:
@@ -104,5 +137,5 @@ def test_the_command_prints_what_it_reckoned(paid: RunFolder) -> None:
         app, ["cost", paid.name, "--price", "36/h", "--steps", "60", "--buy", "100", "--runs", str(paid.path.parent)]
     )
     assert done.exit_code == 0, done.output
-    for words in ("60 (extrapolated)", "training only", "owning", "0.9: 0.3"):
+    for words in ("60 (extrapolated)", "training only", "owning", "from when nodes were asked for: 0.5: 0.3"):
         assert words in done.output

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,36 @@ def test_the_launcher_is_told_a_few_times_a_second_whatever_the_rate(tmp_path: P
         time.sleep(0.01)
     monitor.close()
     assert 2 <= len(calls) <= 3
+
+
+def test_a_part_of_a_machine_without_a_control_group_is_its_tasks(tmp_path: Path) -> None:
+    """Two processes that spin, of which one is killed: what it has used stays counted, and its memory is free."""
+    spin = [sys.executable, "-c", "x = bytearray(30_000_000)\nwhile True: pass"]
+    monitor = Monitor(tmp_path / "part.jsonl", "part", 0.05, lambda _: None, {"is_part": True})
+    monitor.sample({})
+    with subprocess.Popen(spin) as first, subprocess.Popen(spin) as second:
+        try:
+            tasks = {"ps/0": Watched(first.pid, 0), "worker/0": Watched(second.pid, 0)}
+            time.sleep(0.6)
+            monitor.sample(tasks)
+            second.kill()
+            second.wait()
+            monitor.sample(tasks)
+        finally:
+            first.kill()
+            second.kill()
+    monitor.close()
+    rows = list(read_events(tmp_path / "part.jsonl"))[1:]
+    before, both, one = (row for row in rows if row["kind"] == "node_sample")
+    own = [row for row in rows if row["kind"] == "task_sample"]
+    assert [row["task"] for row in own] == ["ps/0", "worker/0", "ps/0"]
+    assert (before["cpu_seconds"], before["memory"]) == (0, 0)
+    assert both["cpu_seconds"] == pytest.approx(own[0]["cpu_seconds"] + own[1]["cpu_seconds"]) != 0
+    assert both["memory"] == own[0]["rss"] + own[1]["rss"] > 60e6
+    assert one["cpu_seconds"] == pytest.approx(own[1]["cpu_seconds"] + own[2]["cpu_seconds"])
+    assert one["memory"] == own[2]["rss"]
+    assert both["machine_cpu_seconds"] > both["cpu_seconds"]
+    assert not {"memory_limit", "context_switches", "cpu_pressure_seconds"} & set(both)
 
 
 def test_a_burstable_cpu_without_a_control_group_has_no_account(tmp_path: Path) -> None:

@@ -77,6 +77,14 @@ def test_an_emulated_host_is_its_control_group(tmp_path: Path) -> None:
     assert read.external == Traffic(5001, 51, 602, 8)
 
 
+def test_of_a_host_without_a_control_group_the_machine_says_nothing_but_its_network(tmp_path: Path) -> None:
+    read = Readings(host(tmp_path), is_part=True).host()
+    assert (read.cpu_seconds, read.memory, read.memory_limit, read.read_bytes, read.context_switches) == (None,) * 5
+    assert read.pressure == {}
+    assert read.external == Traffic(5001, 51, 602, 8)
+    assert read.machine_cpu_seconds == (1000 + 20 + 300 + 7 + 8) / TICKS
+
+
 def test_a_disk_behind_a_link_is_disk_and_not_network(tmp_path: Path) -> None:
     (host(tmp_path) / "net/dev").write_text(f"{NET} disk0: 7000 7 0 0 0 0 0 0 800 8 0 0 0 0 0 0\n")
     read = Readings(tmp_path).host()

@@ -68,8 +68,8 @@ def test_time_to_train_and_to_accuracy(unlike: RunFolder) -> None:
     assert figures["training_seconds"] == pytest.approx(4.0)
     found = figures["time_to_accuracy"]
     assert set(found) == {"0.5", "0.8", "0.9", "0.95", "0.96"}
-    assert found["0.8"] == {"seconds": pytest.approx(2.0), "after": 0.0, "step": 30}
-    assert found["0.95"] == {"seconds": pytest.approx(4.0), "after": pytest.approx(2.0), "step": 60}
+    assert found["0.8"] == {"seconds": pytest.approx(2.0), "after": 0.0, "step": 30, "t": 102.0}
+    assert found["0.95"] == {"seconds": pytest.approx(4.0), "after": pytest.approx(2.0), "step": 60, "t": 104.0}
 
 
 def test_a_run_that_counts_right_is_consistent(unlike: RunFolder) -> None:

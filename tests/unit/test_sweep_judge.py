@@ -150,6 +150,21 @@ def test_a_machine_is_read_from_counters(tmp_path: Path) -> None:
     assert load.throttled == pytest.approx(0.2 / (last - first))
 
 
+def test_the_quota_that_held_us_back_most_is_the_one_that_counts(tmp_path: Path) -> None:
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/cgroup").write_text("0::/batch/job\n")
+    (tmp_path / "batch/job").mkdir(parents=True)
+    machine = Machine(proc=tmp_path, groups=tmp_path, cpus=tmp_path)
+    for outer, inner in ((5_000_000, 100_000), (5_400_000, 200_000)):
+        (tmp_path / "batch/cpu.stat").write_text(f"throttled_usec {outer}\n")
+        (tmp_path / "batch/job/cpu.stat").write_text(f"throttled_usec {inner}\n")
+        machine.look()
+    first, last = (look.t for look in machine.looks)
+    load = machine.between(first, last)
+    assert load is not None
+    assert load.throttled == pytest.approx(0.4 / (last - first))
+
+
 # --- warm-up --------------------------------------------------------------------------------------------------------
 def test_a_steady_pace_is_steady_and_a_falling_one_is_not() -> None:
     assert is_steady([0.1] * 6)

@@ -149,6 +149,55 @@ def test_what_nodes_and_tasks_used_while_they_trained_is_a_figure(folder: RunFol
     assert task["received_bytes_per_step"] == pytest.approx(50, rel=0.01)
 
 
+def test_a_limit_that_was_not_set_is_none(folder: RunFolder) -> None:
+    """Without root a node asked to have 0.5 CPUs may use two: that is not 400 % of anything."""
+    asked = {"asked": {"cpus": 0.5, "rate": 1000.0}, "limits": {"rate": 1000.0}}
+    write(folder.events(LAUNCHER), {"t": 1.5, "kind": "node_ready", "node": "worker0", "tasks": ["worker/0"], **asked})
+    write(folder.events("worker-0"), *(step_row(AHEAD + 21 + i, i + 1) for i in range(10)))
+    write(
+        folder.metrics("worker0"),
+        *(node_row(AHEAD + t, 2.0 * t, memory=1000, received_bytes=0, sent_bytes=0) for t in range(15, 40)),
+    )
+    figures = Run(folder).summary()
+    (node,) = figures["nodes"]
+    assert (node["asked"], node["limits"]) == ({"cpus": 0.5, "rate": 1000.0}, {"rate": 1000.0})
+    assert node["cpus"] == pytest.approx(2.0)
+    assert "cpu" not in node["full"]
+    assert figures["nobody_full"] == 1.0
+    assert dict(node_lines(figures))["  worker0"].startswith("2 CPUs, 1 kB at most")
+
+
+def test_a_burstable_node_is_full_when_it_uses_what_it_is_allowed(folder: RunFolder) -> None:
+    """Until t = 25 it may use 0.5 CPUs and uses 0.1; then its credits are gone, and it uses all of 0.03."""
+    write(folder.events("worker-0"), *(step_row(AHEAD + 21 + i, i + 1) for i in range(10)))
+    used = 0.0
+    for second in range(15, 40):
+        has_credits = second <= 25
+        used += 0.1 if has_credits else 0.03
+        allowed = {"cpus": 0.5 if has_credits else 0.03, "credits": 1.0 if has_credits else 0.0}
+        write(folder.metrics("worker0"), node_row(AHEAD + second, used, received_bytes=0, sent_bytes=0, **allowed))
+    figures = Run(folder).summary()
+    (node,) = figures["nodes"]
+    assert node["full"]["cpu"] == pytest.approx(5 / 11)  # of samples from 20 to 30
+    assert figures["nobody_full"] == pytest.approx(6 / 11)
+
+
+def test_a_program_that_tells_of_no_examples_has_a_rate_on_the_machines_meant(tmp_path: Path) -> None:
+    job = {
+        "workload": {"command": ["true"]},
+        "cluster": {"worker": 1},
+        "site": {"kind": "emulated", "dilation": 2},
+        "measure": {"warmup": 0},
+    }
+    folder = create_run(parse_job(job), tmp_path)
+    folder.write_facts({**folder.facts(), "launches": [{"started": 0.0, "ended": 100.0}], "state": "finished"})
+    write(folder.events("worker-0"), *(step_row(21.0 + i, i + 1, examples=None, loss=None) for i in range(10)))
+    figures = Run(folder).summary()
+    assert (figures["dilation"], figures["examples_per_s"]) == (2, None)
+    there = dict(node_lines(figures))["on the machines meant"]
+    assert there == "2 steps/s, 5.0 s of training (2 seconds here are one there)"
+
+
 @pytest.mark.parametrize(("apart", "advised"), [(1, True), (0, False)])
 def test_a_link_that_is_full_in_one_direction_at_a_time_is_told(folder: RunFolder, apart: int, advised: bool) -> None:
     """Its full rate in every other second, inwards in the even ones and outwards in the odd ones, or both in the

@@ -8,7 +8,7 @@ with another number (`sampler`), so that nobody computes a rate over the gap.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,8 @@ class Watched:
 
 
 class Monitor:
-    """One sampler. `settings`: what the launcher said of this node: group, credits, dilation."""
+    """One sampler. `settings`: what the launcher said of this node: whether it `is_part` of a machine, the `group` that
+    makes it one, credits."""
 
     def __init__(
         self,
@@ -54,7 +55,9 @@ class Monitor:
         self._last: dict[str, float] = {}
         self._sampler = round(time.time(), 3)
         self._group: Group | None = control_groups.find().find(settings["group"]) if settings.get("group") else None
-        self._readings = Readings(group=self._group)
+        self._is_part = bool(settings.get("is_part"))
+        self._readings = Readings(group=self._group, is_part=self._is_part)
+        self._used: dict[tuple[str, int], dict[str, Any]] = {}
         self._sockets = Sockets()
         self._trees: dict[int, Tree] = {}
         self._gpus = gpus.find()
@@ -68,7 +71,8 @@ class Monitor:
         """Read everything once, write it down, and tell it if it is time."""
         now = time.monotonic()
         is_told = self._is_time("tell", now, TELL)
-        rows = [self._of_node(now), *self._of_gpus(), *self._of_tasks(now, tasks, is_told)]
+        of_tasks = self._of_tasks(now, tasks, is_told)
+        rows = [self._of_node(now, of_tasks), *self._of_gpus(), *of_tasks]
         rows = [self._writer.write(row.pop("kind"), later=True, **row) for row in rows]
         if is_told:
             self._tell(rows)
@@ -83,7 +87,7 @@ class Monitor:
         self._writer.close()
         self._sockets.close()
 
-    def _of_node(self, now: float) -> dict[str, Any]:
+    def _of_node(self, now: float, of_tasks: Sequence[dict[str, Any]]) -> dict[str, Any]:
         reading = self._readings.host()
         row = {
             "kind": "node_sample",
@@ -103,6 +107,8 @@ class Monitor:
             "machine_cpu_seconds": reading.machine_cpu_seconds,
             "steal_seconds": reading.steal_seconds,
         }
+        if self._is_part:
+            row |= {name: value for name, value in self._of_all(of_tasks).items() if row[name] is None}
         if self._account is not None and reading.cpu_seconds is not None and self._group is not None:
             before = self._account.cpus
             row["credits"] = self._account.settle(now, reading.cpu_seconds)
@@ -110,6 +116,18 @@ class Monitor:
             if self._account.cpus != before:
                 self._group.limit(Limits(cpus=self._account.cpus))
         return {name: value for name, value in row.items() if value is not None}
+
+    def _of_all(self, of_tasks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """What all tasks together have used, those that have ended, too: counters never go back. Where no control group
+        counts for a host that is a part of a machine, this is what is known of it."""
+        self._used |= {(row["task"], row["attempt"]): row for row in of_tasks}
+
+        def whole(name: str) -> Any:
+            known = [row[name] for row in self._used.values() if name in row]
+            return sum(known) if len(known) == len(self._used) else None
+
+        counted = {name: whole(name) for name in ("cpu_seconds", "disk_read_bytes", "disk_written_bytes")}
+        return {**counted, "memory": sum(row["rss"] for row in of_tasks)}
 
     def _of_gpus(self) -> list[dict[str, Any]]:
         return [

@@ -25,6 +25,7 @@ import numpy as np
 import psutil
 
 from headway.bench.figures import figure_in, why_missing
+from headway.host.control_groups import held_back
 from headway.metrics.consistency import of_run
 from headway.record.files import read_events
 from headway.record.folder import LAUNCHER
@@ -212,7 +213,8 @@ class _Look:
     t: float
     busy: float | None
     stolen: float | None
-    throttled: float | None
+    throttled: dict[Path, float]
+    """Group around us -> seconds in which its quota held us back."""
     hot: int
     own: float
     emulation: float
@@ -246,7 +248,8 @@ class Machine:
         busy, stolen = self._scheduler()
         used = resource.getrusage(resource.RUSAGE_SELF)
         own = used.ru_utime + used.ru_stime
-        self.looks.append(_Look(time.time(), busy, stolen, self._throttled(), self._hot(), own, _emulation()))
+        held = held_back(self.groups, self.proc)
+        self.looks.append(_Look(time.time(), busy, stolen, held, self._hot(), own, _emulation()))
 
     def forget(self) -> None:
         """What was seen before the next run."""
@@ -264,11 +267,14 @@ class Machine:
         def rate(old: float | None, new: float | None) -> float | None:
             return None if old is None or new is None else (new - old) / seconds
 
+        held = [
+            (end.throttled[group] - was) / seconds for group, was in begin.throttled.items() if group in end.throttled
+        ]
         return Load(
             cores=len(os.sched_getaffinity(0)),
             busy=rate(begin.busy, end.busy),
             stolen=rate(begin.stolen, end.stolen),
-            throttled=rate(begin.throttled, end.throttled),
+            throttled=max(held, default=None),
             hot=max(0, end.hot - begin.hot),
             conductor=rate(begin.own, end.own) or 0.0,
             emulation=max(0.0, rate(begin.emulation, end.emulation) or 0.0),
@@ -290,18 +296,6 @@ class Machine:
         ticks = os.sysconf("SC_CLK_TCK")
         user, nice, system, _idle, _wait, irq, softirq, steal = (sum(each) for each in zip(*ours, strict=True))
         return (user + nice + system + irq + softirq) / ticks, steal / ticks
-
-    def _throttled(self) -> float | None:
-        """Seconds in which a quota on all of us held us back (control groups, version 2 or 1)."""
-        for name, unit in (("cpu.stat", 1e-6), ("cpu/cpu.stat", 1e-9)):
-            try:
-                lines = (self.groups / name).read_text().splitlines()
-            except OSError:
-                continue
-            found = [line.split()[1] for line in lines if line.startswith(("throttled_usec", "throttled_time"))]
-            if found:
-                return int(found[0]) * unit
-        return None
 
     def _hot(self) -> int:
         total = 0

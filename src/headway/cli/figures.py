@@ -76,7 +76,7 @@ def cost(
         print(f"  {'time':<10} {times}")
         if one.to_accuracy:
             each = ", ".join(f"{target}: {_dollars(dollars)}" for target, dollars in one.to_accuracy.items())
-            print(f"  {'accuracy':<10} until it was reached, from the command: {each}")
+            print(f"  {'accuracy':<10} until it was reached, from when nodes were asked for: {each}")
         if one.owning:
             hours = format_seconds(one.owning.hours * 3600)
             print(f"  {'owning':<10} {one.owning.price:,g} to buy pays after {hours} of use")

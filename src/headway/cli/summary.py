@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headway.cli.output import number
 from headway.record.folder import RunFolder, default_root
+from headway.record.usage import limits_of
 from headway.units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -137,14 +138,15 @@ def node_lines(figures: dict[str, Any]) -> list[tuple[str, str]]:
     """What each node used while it trained, against what it has; and what its tasks sent for a step."""
     lines = []
     for node in figures["nodes"]:
-        asked = node.get("asked", {})
-        parts = [_of(number(node["cpus"]), asked.get("cpus"), node["cpus"], "CPUs")]
-        if node["throttled"] is not None:
-            parts[-1] += f", throttled {node['throttled']:.0%}" if node["throttled"] >= 0.005 else ""
-        parts.append(f"{format_bytes(node['memory_peak'])} at most")
+        limits = limits_of(node)
+        parts = [] if node["cpus"] is None else [_of(number(node["cpus"]), limits.get("cpus"), node["cpus"], "CPUs")]
+        if (node["throttled"] or 0.0) >= 0.005:
+            parts.append(f"throttled {node['throttled']:.0%}")
+        if node["memory_peak"] is not None:
+            parts.append(f"{format_bytes(node['memory_peak'])} at most")
         for name, what in (("received", "in"), ("sent", "out")):
             if node[name]:
-                parts.append(_of(f"{what} {format_rate(node[name])}", asked.get("rate"), node[name]))
+                parts.append(_of(f"{what} {format_rate(node[name])}", limits.get("rate"), node[name]))
         if node["loopback_sent"]:
             parts.append(f"loopback {format_rate(node['loopback_sent'])}")
         used_up = [
@@ -168,10 +170,11 @@ def node_lines(figures: dict[str, Any]) -> list[tuple[str, str]]:
                 text = f"{format_bytes(received)} received, {format_bytes(sent)} sent for each own step"
                 lines.append((f"  {task['task']}", text))
     if lines:
-        lines.insert(0, ("nodes while they trained", "means, and their share of what was asked"))
+        lines.insert(0, ("nodes while they trained", "means, and their share of what they had"))
     if (dilation := figures["dilation"]) > 1 and figures["steps_per_s"]:
         there = f"{number(figures['steps_per_s'] * dilation)} steps/s, "
-        there += f"{number(figures['examples_per_s'] * dilation, 4)} examples/s, "
+        if figures["examples_per_s"] is not None:  # a user's own program need not say so
+            there += f"{number(figures['examples_per_s'] * dilation, 4)} examples/s, "
         there += f"{format_seconds(figures['training_seconds'] / dilation)} of training"
         lines.append(("on the machines meant", f"{there} ({dilation:g} seconds here are one there)"))
     return lines + [("warning", text) for text in figures["warnings"]]

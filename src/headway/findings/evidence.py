@@ -11,6 +11,7 @@ import numpy as np
 
 from headway.findings.facts import NOTHING, TRAINING, Array, Facts, Node, Task, role_of
 from headway.record.distributions import LEAST_INTERVAL
+from headway.record.usage import limits_of
 
 if TYPE_CHECKING:
     from headway.record.run import Run
@@ -132,18 +133,18 @@ def _nodes(
     names = dict.fromkeys([*asked, *map(str, owner.tolist())])
     for name in names:
         told = asked.get(name, {})
-        wanted = told.get("asked") or {}
+        limits = limits_of(told)
         here = owner == name
         mine = {key: column[here] for key, column in filled.items()}
-        disk = wanted.get("disk") or {}
+        disk = limits.get("disk") or {}
         limit = mine["memory_limit"][~np.isnan(mine["memory_limit"])] if len(mine["t"]) else NOTHING
         kills = mine["oom_kills"][~np.isnan(mine["oom_kills"])] if len(mine["t"]) else NOTHING
         yield Node(
             name,
             tuple(told.get("tasks", ())),
-            cpus=wanted.get("cpus"),
-            rate=wanted.get("rate"),
-            memory_limit=wanted.get("memory") or (float(limit[-1]) if len(limit) else None),
+            cpus=limits.get("cpus"),
+            rate=limits.get("rate"),
+            memory_limit=limits.get("memory") or (float(limit[-1]) if len(limit) else None),
             disk_read=disk.get("read"),
             oom_kills=max(int(max(kills, default=0)), sum(task in killed for task in told.get("tasks", ()))),
             cores=len(told.get("cores") or ()) or None,

@@ -25,7 +25,7 @@ class Node:
     name: str
     tasks: tuple[str, ...] = ()
     cpus: float | None = None
-    """CPUs it has: what was asked; None where nothing was."""
+    """CPUs it has: what was asked; None where nothing was, or it cannot be limited."""
     rate: float | None = None
     """Bytes per second of its network, in each direction."""
     memory_limit: float | None = None

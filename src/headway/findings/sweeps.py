@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from headway.record.usage import limits_of
+
 if TYPE_CHECKING:
     from headway.bench.folder import SweepFolder, Trial
 
@@ -78,9 +80,9 @@ def trial_facts(name: str, figures: Sequence[Mapping[str, Any]]) -> TrialFacts:
     stale = [each["staleness"]["mean"] for each in figures if each.get("staleness")]
     rates = [each["examples_per_s"] for each in figures if each.get("examples_per_s")]
     nodes = [
-        node["asked"]["cpus"]
+        limits_of(node)["cpus"]
         for node in one.get("nodes", ())
-        if (node.get("asked") or {}).get("cpus") and any(not task.startswith("ps/") for task in node.get("tasks", ()))
+        if limits_of(node).get("cpus") and any(not task.startswith("ps/") for task in node.get("tasks", ()))
     ]
     return TrialFacts(
         name=name,

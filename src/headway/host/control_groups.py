@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from headway.host.files import lines, number, pairs
+from headway.host.files import content, lines, number, pairs
 
 ROOT = Path("/sys/fs/cgroup")
 PREFIX = "hw-"
 CONTROLLERS = ("cpu", "memory", "io", "freezer")
 # Quotas are given out in slices of this length. Shorter ones make a slow CPU smoother, and cost more switches.
 PERIOD_US = 20_000
+NO_BOUND = 2**60  # bytes: version 1 says a number like this (2^63, less a page) where there is no limit
 LEAST_QUOTA_US = 1000  # the kernel refuses less: a small share of a CPU comes in longer slices
 
 
@@ -181,6 +182,26 @@ def _find_version_1(root: Path) -> ControlGroups:
     return ControlGroups(1, trees, problems)
 
 
+# --- who we are ----------------------------------------------------------------------------------------------------
+def held_back(root: Path = ROOT, proc: Path = Path("/proc")) -> dict[Path, float]:
+    """The group that we are in and those around it, by their folders: seconds in which the quota of each held its
+    processes back. A container may show its own group as the outermost one, under whatever name."""
+    try:
+        told = content(proc / "self" / "cgroup").splitlines()
+    except OSError:
+        told = [b"0::/", b"1:cpu:/"]
+    found = {}
+    for hierarchy, controllers, path in (line.split(b":", 2) for line in told):
+        if hierarchy == b"0" or b"cpu" in controllers.split(b","):
+            trees = [root] if hierarchy == b"0" else [root / os.fsdecode(controllers), root / "cpu"]
+            tree = next((each for each in trees if each.is_dir()), root)
+            ours = tree / os.fsdecode(path).lstrip("/")
+            for folder in (ours, *ours.parents):
+                if folder.is_relative_to(tree) and (seconds := _throttled(pairs(folder / "cpu.stat"))) is not None:
+                    found[folder] = seconds
+    return found
+
+
 # --- the two kinds -------------------------------------------------------------------------------------------------
 class _Trees:
     def __init__(self, name: str, trees: dict[str, Path]) -> None:
@@ -241,13 +262,12 @@ class Version1(_Trees):
     def usage(self) -> Usage:
         cpu, memory, disk = (self._trees.get(controller) for controller in ("cpu", "memory", "io"))
         accounting = self._trees.get("cpuacct")
-        throttled = pairs(cpu / "cpu.stat") if cpu else {}
         moved = _moved(disk / "blkio.throttle.io_service_bytes_recursive") if disk else {}
         return Usage(
             cpu_seconds=_scaled(number(accounting / "cpuacct.usage"), 1e-9) if accounting else None,
-            throttled_seconds=_scaled(throttled.get("throttled_time"), 1e-9),
+            throttled_seconds=_throttled(pairs(cpu / "cpu.stat")) if cpu else None,
             memory=number(memory / "memory.usage_in_bytes") if memory else None,
-            memory_limit=number(memory / "memory.limit_in_bytes") if memory else None,
+            memory_limit=_bounded(number(memory / "memory.limit_in_bytes")) if memory else None,
             oom_kills=pairs(memory / "memory.oom_control").get("oom_kill") if memory else None,
             read_bytes=moved.get(b"Read"),
             written_bytes=moved.get(b"Write"),
@@ -275,7 +295,7 @@ class Version2(_Trees):
         moved = _moved_2(disk / "io.stat") if disk else {}
         return Usage(
             cpu_seconds=_scaled(spent.get("usage_usec"), 1e-6),
-            throttled_seconds=_scaled(spent.get("throttled_usec"), 1e-6),
+            throttled_seconds=_throttled(spent),
             memory=number(memory / "memory.current") if memory else None,
             memory_limit=number(memory / "memory.max") if memory else None,
             oom_kills=pairs(memory / "memory.events").get("oom_kill") if memory else None,
@@ -308,6 +328,17 @@ def _summed(moved: Iterable[tuple[bytes, ...]]) -> dict[bytes, int]:
         if count.isdigit():
             total[name] = total.get(name, 0) + int(count)
     return total
+
+
+def _bounded(limit: int | None) -> int | None:
+    return None if limit is None or limit >= NO_BOUND else limit
+
+
+def _throttled(stat: dict[str, int]) -> float | None:
+    """By a group's `cpu.stat`, of either version; None where it counts none, as the outermost group does."""
+    if "throttled_usec" in stat:
+        return stat["throttled_usec"] * 1e-6
+    return _scaled(stat.get("throttled_time"), 1e-9)
 
 
 def _scaled(count: int | None, factor: float) -> float | None:

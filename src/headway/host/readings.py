@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headway.host.control_groups import Group
+from headway.host.control_groups import Group, Usage
 from headway.host.files import content, lines, pairs
 
 PROC = Path("/proc")
@@ -47,7 +47,7 @@ class HostReading:
     """A node, now. None: not known here."""
 
     cpu_seconds: float | None = None
-    """Of all processes; of an emulated host, of its own ones."""
+    """Of all processes; of an emulated host, of its tasks."""
     memory: int | None = None
     """Bytes in use."""
     memory_limit: int | None = None
@@ -82,18 +82,20 @@ class ProcessReading:
 
 
 class Readings:
-    """Reads of one host. `group`: the control group that makes it a host of its own, if there is one."""
+    """Reads of one host. `group`: the control group that makes it a host of its own, if there is one. `is_part`: it is
+    only a part of the machine, also where it has no such group: what the machine does says nothing of it."""
 
-    def __init__(self, proc: Path = PROC, group: Group | None = None) -> None:
+    def __init__(self, proc: Path = PROC, group: Group | None = None, is_part: bool = False) -> None:
         self._proc = str(proc)
         self._group = group
+        self._is_part = is_part or group is not None
 
     def host(self) -> HostReading:
-        """The whole machine, or the group's share of it."""
+        """The whole machine, or the group's share of it; of a part without a group, only its network is known."""
         loopback, external, storage = self._traffic()
         switches, busy, steal = self._scheduler()
-        if self._group is not None:
-            used = self._group.usage()
+        if self._is_part:
+            used = Usage() if self._group is None else self._group.usage()
             return HostReading(
                 used.cpu_seconds,
                 used.memory,

@@ -67,9 +67,13 @@ class Nodes:
         self._are_all_lost = False
 
     def _begin(self, node: Node) -> None:
-        machine = node.planned.machine.model_dump(exclude_none=True, exclude_defaults=True)
+        asked, limits = (
+            machine.model_dump(exclude_none=True, exclude_defaults=True)
+            for machine in (node.planned.machine, node.limits)
+        )
         tasks = [str(task) for task in node.planned.tasks]
-        facts = {"pid": node.pid, "address": node.planned.address, "tasks": tasks, "asked": machine, **node.facts}
+        facts = {"pid": node.pid, "address": node.planned.address, "tasks": tasks, "asked": asked, "limits": limits}
+        facts |= node.facts
         self._note("node_ready", {"node": node.name, **facts})
         if node.cpus is not None:
             # To import TensorFlow takes seconds of CPU time, and says nothing of a machine that trains: until its tasks

@@ -155,11 +155,11 @@ class Status:
             node = there.get(planned.name)
             facts = node.facts if node else {}
             watched = _watched(self._nodes.gauges.nodes.get(planned.name), NODE_HISTORY, node is not None)
-            sample, machine = watched["sample"], planned.machine
+            sample, machine = watched["sample"], node.limits if node else planned.machine
             limits = {
                 # What it has now: a burstable CPU has more or less of it.
                 "cpus": sample.get("cpus") or machine.cpus or len(facts.get("cores", ())) or None,
-                # Its control group says a number beyond all memory where it has no limit.
+                # Of a node that is this whole machine, or has no limit of its own: the machine's.
                 "memory": min(
                     filter(None, (machine.memory, sample.get("memory_limit"), facts.get("memory"))), default=None
                 ),
@@ -171,7 +171,7 @@ class Status:
                     "up": node is not None,
                     "address": planned.address,
                     "tasks": [str(task) for task in planned.tasks],
-                    "asked": machine.model_dump(exclude_none=True, exclude_defaults=True),
+                    "asked": planned.machine.model_dump(exclude_none=True, exclude_defaults=True),
                     "limits": limits,
                     "gpus": self._of_gpus(planned.name),
                     **watched,

@@ -1,5 +1,5 @@
-"""What a run cost: every node, from the command that acquires it to its release, split by what it was doing. E5 counted
-the training alone, and not every machine; that figure stands beside the whole one, under its own name."""
+"""What a run cost: every node, from when it is asked for to its release, split by what it was doing. E5 counted the
+training alone, and not every machine; that figure stands beside the whole one, under its own name."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ class Owning:
 class Cost:
     run: str
     seconds: dict[str, float]
-    """Phase -> seconds: provisioning (from the command until every node answers), data (until it lies there), training
-    (first step to last), idle (whatever else nodes are paid for: starting, last evaluation, export, stopping)."""
+    """Phase -> seconds: provisioning (from when nodes are asked for until all answer), data (until it lies there),
+    training (first step to last), idle (whatever else nodes are paid for: starting, last evaluation, export,
+    stopping)."""
     dollars: dict[str, float]
     """Phase -> dollars of all nodes."""
     nodes: tuple[NodeCost, ...]
@@ -54,7 +55,8 @@ class Cost:
     is_extrapolated: bool = False
     """Training of another number of steps than were made: the rate is taken as if it stayed."""
     to_accuracy: dict[str, float] = field(default_factory=dict)
-    """Accuracy -> dollars, from the command to the evaluation that reached it."""
+    """Accuracy -> dollars, from when nodes are asked for to the evaluation that reached it; of a resumed run over all
+    launches until then."""
     owning: Owning | None = None
 
     @property
@@ -93,10 +95,10 @@ def cost(run: Run, prices: Mapping[str, float], steps: int | None = None, buy: f
         if not made:
             raise HeadwayError(f"run {run.name} made no step: nothing to extrapolate from")
         seconds["training"] *= steps / made
-    until_first_step = (figures["time_to_train"] or 0.0) - (figures["training_seconds"] or 0.0)
-    until_first_step -= sum(begin - launch["started"] for begin, launch in _acquired(run.facts["launches"], events))
+    paid = _paid(run.facts["launches"], events)
     reached = {
-        target: until_first_step + each["seconds"] / figures["dilation"]
+        # What was training until then took longer here than on the machines meant.
+        target: _paid_until(paid, each["t"]) - each["seconds"] * (1 - 1 / figures["dilation"])
         for target, each in figures["time_to_accuracy"].items()
     }
     return priced_phases(run.name, seconds, priced, steps or made, is_extrapolated, reached, buy)
@@ -129,11 +131,8 @@ def phases(
     """Seconds of each phase, all launches together. Where seconds here stand for others (dilation), training is that
     on the machines meant; the rest took what it took."""
     provisioning = whole = 0.0
-    for number, (begin, launch) in enumerate(_acquired(launches, events)):
-        ended = launch.get("ended")
-        times = [event["t"] for event in events if event["launch"] == number]
-        ended = ended if ended is not None else max(times, default=begin)  # it was killed
-        whole += ended - begin
+    for number, (begin, end) in enumerate(_paid(launches, events)):
+        whole += end - begin
         ready = [event["t"] for event in events if event["launch"] == number and event["kind"] == "node_ready"]
         # A node that was lost and made again is not waited for by the others.
         up = sorted(ready)[: len(set(node_names(events)))]
@@ -143,16 +142,26 @@ def phases(
     return {"provisioning": provisioning, "data": 0.0, "training": training / dilation, "idle": idle}
 
 
-def _acquired(
-    launches: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]
-) -> list[tuple[float, Mapping[str, Any]]]:
-    """Of each launch, since when its nodes are paid: what is fetched before, on this machine, costs nothing on them.
-    Records from before this was told: since the command."""
+def _paid(launches: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
+    """Of each launch, from when to when its nodes are paid: what is fetched before, on this machine, costs nothing on
+    them. Records from before this was told: since the command. A launch that was killed lasts to its last sign."""
     began: dict[int, float] = {}
     for event in events:
         if event["kind"] == "acquiring":
             began[event["launch"]] = min(event["t"], began.get(event["launch"], event["t"]))
-    return [(began.get(number, launch["started"]), launch) for number, launch in enumerate(launches)]
+    spans = []
+    for number, launch in enumerate(launches):
+        begin, end = began.get(number, launch["started"]), launch.get("ended")
+        if end is None:
+            end = max((event["t"] for event in events if event["launch"] == number), default=begin)
+        spans.append((begin, end))
+    return spans
+
+
+def _paid_until(paid: Sequence[tuple[float, float]], t: float) -> float:
+    """Seconds of launches that were over at t, and those of the one that was under way."""
+    begun = [span for span in paid if span[0] <= t]
+    return sum(end - begin for begin, end in begun[:-1]) + sum(t - begin for begin, _ in begun[-1:])
 
 
 def node_names(events: Sequence[Mapping[str, Any]]) -> list[str]:

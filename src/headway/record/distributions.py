@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headway.record.rates import rates
+from headway.record.usage import limits_of
 from headway.spec.cluster import shared_out
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ with trained as (select launch, min(t - seconds) as first, max(t) as last from s
      begun as (select launch, first, coalesce(sum(last - first) over (order by launch rows between unbounded preceding
                and 1 preceding), 0) as before from trained),
      heard as (select t, step, accuracy, {launch} from evaluations where accuracy is not null)
-select step, accuracy, t - first + before as seconds from heard join begun using (launch) order by t
+select t, step, accuracy, t - first + before as seconds from heard join begun using (launch) order by t
 """
 RATE_CHANGE = """
 with last_one as (select first, (last - first) / 3 as third, last from span order by launch desc limit 1)
@@ -147,26 +148,26 @@ def _communication(figures: dict[str, Any], threads: dict[str, int | None]) -> f
     None where CPU time was not counted."""
     if figures["num_training_tasks"] < 2 and not figures["num_ps"]:
         return 0.0
-    asked = {task: node.get("asked", {}).get("cpus") for node in figures["nodes"] for task in node.get("tasks", [])}
+    limits = {task: limits_of(node).get("cpus") for node in figures["nodes"] for task in node.get("tasks", [])}
     used = {each["task"]: each["cpus"] for each in figures["task_usage"]}
     shares = []
     for task in figures["tasks"]:
         role = task["task"].partition("/")[0]
-        most = min(threads.get(role) or 1, asked.get(task["task"]) or float("inf"))
+        most = min(threads.get(role) or 1, limits.get(task["task"]) or float("inf"))
         if used.get(task["task"]) is not None:
             shares.append(1 - min(1.0, used[task["task"]] / most) - (task["input_share"] or 0.0))
     return max(0.0, sum(shares) / len(shares)) if shares else None
 
 
 def _time_to_accuracy(connection: duckdb.DuckDBPyConnection, launch: str) -> dict[str, dict[str, float]]:
-    """For each target that an evaluation reached: step and seconds of training at that evaluation, and at the one
-    before, when it was not yet reached (`after`, 0 for the first one): the truth lies between."""
+    """For each target that an evaluation reached: step, moment and seconds of training at that evaluation, and the
+    seconds at the one before, when it was not yet reached (`after`, 0 for the first one): the truth lies between."""
     found: dict[str, dict[str, float]] = {}
     before = 0.0
-    for step, accuracy, seconds in connection.execute(REACHED.format(launch=launch)).fetchall():
+    for t, step, accuracy, seconds in connection.execute(REACHED.format(launch=launch)).fetchall():
         for target in TARGETS:
             if accuracy >= target:
-                found.setdefault(f"{target:g}", {"seconds": seconds, "after": before, "step": step})
+                found.setdefault(f"{target:g}", {"seconds": seconds, "after": before, "step": step, "t": t})
         before = seconds
     return found
 

@@ -7,6 +7,7 @@ are compared between the first and the last sample in it, of one sampler: a gap 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headway.record.rates import rates
@@ -34,7 +35,7 @@ NODE_COUNTERS = {
     "context_switches": "context_switches",
     "cpu_pressure_seconds": "cpu_pressure",
 }
-FULL = 0.8  # of the CPUs asked, in one sample: they are used up
+FULL = 0.8  # of the CPUs that a node may use, in one sample: they are used up
 # Of a link's rate. Traffic comes and goes within a sample: with 0.8 a link that carried 69 % of its rate was full for
 # 62 % of the time, with 0.7 for 66 %.
 FULL_LINK = 0.7
@@ -113,13 +114,13 @@ def _tasks(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
 def _full(
     connection: duckdb.DuckDBPyConnection, asked: dict[str, dict[str, Any]]
 ) -> tuple[dict[str, dict[str, float]], float | None]:
-    """For each node the shares of time in which what was asked of it was used up: its CPUs, its interface inwards,
-    outwards and both ways at once; and the share in which that was so of no node: then they waited for each other, or
-    for latency."""
+    """For each node the shares of time in which what it had was used up: its CPUs (of a burstable one: what it was
+    allowed at that moment), its interface inwards, outwards and both ways at once; and the share in which that was so
+    of no node: then they waited for each other, or for latency."""
     limits = [
-        (node, (each := facts["asked"]).get("cpus"), each.get("rate"))
+        (node, (each := facts["limits"]).get("cpus"), each.get("rate"))
         for node, facts in asked.items()
-        if facts["asked"].get("cpus") or facts["asked"].get("rate")
+        if facts["limits"].get("cpus") or facts["limits"].get("rate")
     ]
     if not limits:
         return {}, None
@@ -129,10 +130,11 @@ def _full(
     connection.execute(
         f"""
         create temp table use as
-        select node, round(t / step) as bin, seconds, cpus >= {FULL} * most_cpus as cpu,
+        select node, round(t / step) as bin, seconds, cpus >= {FULL} * coalesce(allowed, most_cpus) as cpu,
                received >= {FULL_LINK} * most_rate as inwards, sent >= {FULL_LINK} * most_rate as outwards,
                inwards and outwards as both_ways
-        from node_rates join limits using (node) join span on t between first and last,
+        from node_rates join limits using (node) join span on t between first and last
+             left join (select node, sampler, t, cpus as allowed from node_samples) using (node, sampler, t),
              (select median(seconds) as step from node_rates)
         """
     )
@@ -148,12 +150,19 @@ def _full(
 
 
 def _asked(connection: duckdb.DuckDBPyConnection) -> dict[str, dict[str, Any]]:
-    """Node -> its tasks, and what it was asked to be."""
+    """Node -> its tasks, what it was asked to be, and what of that it was."""
     found = {}
     for (data,) in connection.execute("select data from events where kind = 'node_ready' order by t").fetchall():
         event = json.loads(data)
-        found[event["node"]] = {"tasks": event.get("tasks", []), "asked": event.get("asked", {})}
+        asked = {"asked": event.get("asked", {}), "limits": limits_of(event)}
+        found[event["node"]] = {"tasks": event.get("tasks", []), **asked}
     return found
+
+
+def limits_of(node: Mapping[str, Any]) -> dict[str, Any]:
+    """The limits that a node had (an event `node_ready`, or one of a summary's `nodes`). Not all that is asked can be
+    had everywhere; records from before this was told: what was asked."""
+    return node.get("limits", node.get("asked")) or {}
 
 
 def warnings(connection: duckdb.DuckDBPyConnection, choices: list[dict[str, Any]]) -> list[str]:

@@ -57,7 +57,7 @@ def charts(collection: Collection, digests: Digests) -> list[Chart]:
         chart_of("loss", "Test loss", "loss", "", figure("loss"),
                  "Of the final model, on the whole test set."),
         chart_of("cost", "Cost", "dollars", "dollars", lambda group: whole_cost(group, digests),
-                 "All nodes, from the command to their release."),
+                 "All nodes, from when they are asked for to their release."),
         chart_of("rate-cost", "Cost of 1,000 steps", "dollars", "dollars", lambda group: cost_at_rate(group, digests),
                  "All nodes, at the measured rate: no start and no end in it."),
     ]  # fmt: skip

@@ -14,6 +14,7 @@ from headway.record.query import RUN_COLUMNS
 TEXT, NUMBER, ANYTHING = "text", "number", "anything"
 LARGEST = 2**63  # also Parquet's
 _NUMBERS = {...: NUMBER}
+_SETTINGS = {...: ANYTHING}
 # Every figure that a page shows. `...` stands for all other keys; what is not known (None) fits everywhere.
 FIGURES: dict[Any, Any] = {
     **{name: TEXT if kind == "VARCHAR" else NUMBER for name, kind in RUN_COLUMNS.items()},
@@ -21,7 +22,7 @@ FIGURES: dict[Any, Any] = {
     "layout": ANYTHING,  # a text, or a rule
     "warnings": [TEXT],
     "tasks": [{"task": TEXT, "distribution": _NUMBERS, ...: NUMBER}],
-    "nodes": [{"node": TEXT, "tasks": [TEXT], "asked": {...: ANYTHING}, "full": _NUMBERS, ...: NUMBER}],
+    "nodes": [{"node": TEXT, "tasks": [TEXT], "asked": _SETTINGS, "limits": _SETTINGS, "full": _NUMBERS, ...: NUMBER}],
     "servers": [{"task": TEXT, "largest": [{"name": TEXT, "part": ANYTHING, "bytes": NUMBER}], ...: NUMBER}],
     "staleness": {"histogram": _NUMBERS, ...: NUMBER},
     "step_seconds": _NUMBERS,

@@ -12,10 +12,11 @@ from headway.report.tables import Table, highest_common, median, no_times, row, 
 
 WHOLE = ("total", "training_only", "per_1000_steps")
 PHASES = ("provisioning", "data", "idle")
+PAID = "All nodes, from when they are asked for to their release"
 
 
 def costs(collection: Collection, digests: Digests) -> Table | None:
-    """Dollars of all nodes from the command to their release (E5 counted the training alone)."""
+    """Dollars of all nodes from when they are asked for to their release (E5 counted the training alone)."""
     whole = [group for group in collection.groups if not group.is_only_measured(digests)]
     counted = [cost for group in whole for path in group.runs if (cost := digests[path].get("cost"))]
     reached = highest_common(one.get("to_accuracy") or () for one in counted)
@@ -48,11 +49,11 @@ def costs(collection: Collection, digests: Digests) -> Table | None:
         ("to_accuracy", f"until accuracy {reached}", "dollars"),
         ("at_rate", "1,000 steps at its rate", "dollars"),
     ]
-    note = "All nodes, from the command to their release; medians over runs. Training only is what E5 counted."
+    note = f"{PAID}; medians over runs. Training only is what E5 counted."
     if any("at_rate" in one["cells"] for one in rows):
         note = f"Medians over runs. At its rate: no start and no end in it.{no_times(collection, digests)}"
         if any("total" in one["cells"] for one in rows):
-            note += " Other costs: all nodes, from the command to their release."
+            note += f" Other costs: {PAID[0].lower()}{PAID[1:]}."
     return table(f"cost-{collection.slug}", f"{collection.title}: cost", columns, rows, note) if rows else None
 
 

@@ -63,7 +63,9 @@ class Node:
     facts: dict[str, Any] = field(default_factory=dict)
     """What the agent found: host, cores, memory."""
     monitor: dict[str, Any] = field(default_factory=dict)
-    """What the monitor on it must know: its control group, its credits."""
+    """What the monitor on it must know: whether it is a part of a machine, its control group, its credits."""
+    unmet: frozenset[str] = frozenset()
+    """What it was asked to be and is not: names of NodeSettings."""
     cpus: float | None = None
     """A limit of its CPU that its agent can lift and set again (`limit`)."""
     is_limited: bool = True
@@ -74,6 +76,11 @@ class Node:
     @property
     def name(self) -> str:
         return self.planned.name
+
+    @property
+    def limits(self) -> NodeSettings:
+        """What it was asked to be, as far as it is that."""
+        return self.planned.machine.model_copy(update={name: getattr(NOT_LIMITED, name) for name in self.unmet})
 
     def send(self, do: str, **fields: Any) -> None:
         """Never blocks and never fails: that an agent is gone is seen on its other stream."""

@@ -15,7 +15,7 @@ import json
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from headway.agent import protocol
@@ -149,7 +149,7 @@ class EmulatedSite:
                 reader, writer = await asyncio.open_connection(sock=ours, limit=protocol.MAX_LINE)
                 assert self._box
                 pid = outside_pid(self._box.pid, (answer["pids"][node.name], 1)) or self._box.pid
-                nodes.append(Node(node, reader, writer, pid))
+                nodes.append(Node(node, reader, writer, pid, monitor={"is_part": True}))
                 self._writers.append(writer)
         await asyncio.gather(*(node.greet(self._plan.lease, self._folder) for node in nodes))
         return nodes
@@ -177,9 +177,16 @@ class EmulatedSite:
 
     async def _limit(self, nodes: Sequence[Node]) -> None:
         able = self._able or abilities()
+        # Without these controllers there is no group; the plan has said so.
+        problems = {} if set(able.limits) >= {"cpu", "memory"} else await self._group(nodes, able)
+        for node in nodes:
+            node.unmet = _unmet_of(able, problems.get(node.name, {}))
+            if not node.planned.machine.credits:
+                node.cpus = node.limits.cpus
+
+    async def _group(self, nodes: Sequence[Node], able: Abilities) -> dict[str, dict[str, str]]:
+        """A control group for each, with its limits. Node -> what could not be limited -> why."""
         assert self._state
-        if set(able.limits) >= {"cpu", "memory"}:
-            return  # said in the plan
         device = disk_of(self._folder.path)
         limits = {}
         for node in nodes:
@@ -200,10 +207,10 @@ class EmulatedSite:
         answer = await self._ask("limit", limits=limits)
         for node in nodes:
             node.send("group", name=self._state.group(node.name))
-            if not (node.planned.machine.credits or answer["problems"].get(node.name)):
-                node.cpus = node.planned.machine.cpus
-        for name, problems in answer["problems"].items():
-            self._tell("not_limited", {"node": name, "problems": problems})
+        problems: dict[str, dict[str, str]] = answer["problems"]
+        for name, reasons in problems.items():
+            self._tell("not_limited", {"node": name, "problems": list(reasons.values())})
+        return problems
 
     async def revive(self, node: Node) -> Node:
         """Its namespaces, link and agent anew; its control group goes on counting."""
@@ -247,6 +254,19 @@ class EmulatedSite:
 
 def _burst(machine: NodeSettings) -> float | None:
     return machine.cpus or (1.0 if machine.credits else None)
+
+
+def _unmet_of(able: Abilities, problems: Collection[str]) -> frozenset[str]:
+    """Settings of a machine that mean nothing here. `problems`: limits that its control group has refused."""
+    is_so = {
+        "cpus": "cpu" in able.limits or "cpus" in problems,
+        "credits": "cpu" in able.limits or "cpus" in problems,
+        "memory": "memory" in able.limits or "memory" in problems,
+        "rate": able.rate,
+        "latency": able.latency,
+        "disk": able.disk or "disk_read" in problems or "disk_write" in problems,
+    }
+    return frozenset(name for name, unmet in is_so.items() if unmet)
 
 
 def _unmet(what: str, why: str) -> Choice:

@@ -8,7 +8,7 @@ with it and removes networks and mounts. Only control groups stay; the state fil
   launcher says (`do`)                                       and the box (`say`)
     open    {fabric, hosts_file, state_file}                   opened   {}
     hosts   {hosts: [...], one socket for each}                up       {pids: {host: pid}, delayed_by}
-    limit   {limits: {host: {...}}}                            limited  {problems: {host: [...]}}
+    limit   {limits: {host: {...}}}                            limited  {problems: {host: {limit: why}}}
     shorten {seconds}   latencies, by the queue's own delay    shortened {}
 """
 
@@ -120,7 +120,7 @@ class Box:
         """`limits`: host -> its group's name, and the fields of control_groups.Limits."""
         del fds
         here = control_groups.find()
-        problems: dict[str, list[str]] = {}
+        problems: dict[str, dict[str, str]] = {}
         for host, wanted in limits.items():
             group = self._groups[host] = here.make(wanted.pop("group"))
             for name, value in wanted.items():  # one by one: what can be limited is
@@ -129,7 +129,7 @@ class Box:
                 try:
                     group.limit(control_groups.Limits(**{name: value, "device": wanted.get("device")}))
                 except control_groups.ControlGroupError as error:
-                    problems.setdefault(host, []).append(str(error))
+                    problems.setdefault(host, {})[name] = str(error)
         return {"say": "limited", "problems": problems}
 
     def _do_shorten(self, fds: list[int], seconds: float) -> dict[str, Any]:
