@@ -148,6 +148,8 @@ def test_a_run_that_went_on_the_next_day_is_not_a_day_long(
     times, values = series_of(found, "cpus", "node0")
     assert times[-1] < length + 22.5
     assert [value for value in values if value is not None] == pytest.approx([0.5] * 198, rel=1e-3)
+    times, values = series_of(found, "memory", "node0")
+    assert [t for t, value in zip(times.tolist(), values, strict=True) if value is None] == [length]
     assert all(0 <= mark["t"] <= length + 24 for mark in found["events"])
 
 

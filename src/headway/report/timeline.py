@@ -58,8 +58,14 @@ def timeline(connection: duckdb.DuckDBPyConnection, own: OwnTime, num: int) -> d
     start, end = float(times.min()), float(times.max())
     buckets = Buckets.over(start, end, num)
     axes: list[list[float]] = [buckets.pairs()]
-    series = _of_nodes(samples, buckets, axes) + _of_all_tasks(made, buckets, axes) + _of_tasks(steps, buckets, axes)
-    return {"start": round(start, 3), "end": round(end, 3), "breaks": own.breaks, "axes": axes, "series": series}
+    breaks = own.breaks
+    joins = np.array([one["t"] for one in breaks])
+    series = [
+        *_of_nodes(samples, joins, buckets, axes),
+        *_of_all_tasks(made, buckets, axes),
+        *_of_tasks(steps, joins, buckets, axes),
+    ]
+    return {"start": round(start, 3), "end": round(end, 3), "breaks": breaks, "axes": axes, "series": series}
 
 
 def _wanted_columns() -> tuple[str, ...]:
@@ -84,7 +90,7 @@ def _filled(values: Array) -> Array:
     return values.astype(np.float64)
 
 
-def _of_nodes(samples: dict[str, Array], buckets: Buckets, axes: list[list[float]]) -> list[Any]:
+def _of_nodes(samples: dict[str, Array], joins: Array, buckets: Buckets, axes: list[list[float]]) -> list[Any]:
     found = []
     for node in sorted(set(samples["node"].tolist())):
         here = samples["node"] == node
@@ -95,7 +101,7 @@ def _of_nodes(samples: dict[str, Array], buckets: Buckets, axes: list[list[float
         seconds[seconds < LEAST_INTERVAL] = np.nan
         thinned = len(t) > 2 * buckets.num
         if not thinned:
-            axes.append([round(one, 3) for one in t.tolist()])
+            axes.append([round(one, 3) for one in _cut(t, t, joins, joins).tolist()])
         axis = 0 if thinned else len(axes) - 1
         places = buckets.of(t)
         for what, (columns, is_rate) in NODE_SERIES.items():
@@ -104,7 +110,7 @@ def _of_nodes(samples: dict[str, Array], buckets: Buckets, axes: list[list[float
                 values = np.diff(values, prepend=np.nan) / seconds
             if what in ONLY_IF_USED and not np.nanmax(np.abs(values), initial=0.0) > 0:
                 continue
-            short = packed(extremes(places, values, buckets.num) if thinned else values)
+            short = packed(extremes(places, values, buckets.num) if thinned else _cut(values, t, joins))
             if short is not None:
                 found.append({"of": node, "what": what, "axis": axis, **short})
     return found
@@ -128,7 +134,7 @@ def _of_all_tasks(made: dict[str, Array], buckets: Buckets, axes: list[list[floa
     return [{"of": "all tasks", "what": what, "axis": len(axes) - 1, **pace}] if pace else []
 
 
-def _of_tasks(steps: dict[str, Array], buckets: Buckets, axes: list[list[float]]) -> list[Any]:
+def _of_tasks(steps: dict[str, Array], joins: Array, buckets: Buckets, axes: list[list[float]]) -> list[Any]:
     """Of each task how long its steps took."""
     found = []
     t, each = steps["t"], steps["seconds"] / steps["num_steps"]
@@ -137,11 +143,16 @@ def _of_tasks(steps: dict[str, Array], buckets: Buckets, axes: list[list[float]]
         if here.sum() > 2 * buckets.num:
             short, axis = packed(extremes(buckets.of(t[here]), each[here], buckets.num)), 0
         else:
-            axes.append([round(one, 3) for one in t[here].tolist()])
-            short, axis = packed(each[here]), len(axes) - 1
+            axes.append([round(one, 3) for one in _cut(t[here], t[here], joins, joins).tolist()])
+            short, axis = packed(_cut(each[here], t[here], joins)), len(axes) - 1
         if short is not None:
             found.append({"of": task, "what": "step_seconds", "axis": axis, **short})
     return found
+
+
+def _cut(values: Array, t: Array, joins: Array, at_joins: Array | float = np.nan) -> Array:
+    """With nothing, or what is given, where launches join: no line leads from one to the next."""
+    return np.insert(values, np.searchsorted(t, joins), at_joins)
 
 
 def _pace(since: Array, t: Array, counted: Array, buckets: Buckets) -> Array:

@@ -72,7 +72,7 @@ const layout = (more) => {
   const base = {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: style("--text"), size: 12.5, family: "inherit" },
     margin: { l: 58, r: 16, t: 14, b: more.showlegend ? 80 : 46 }, hoverlabel: { align: "left", font: { family: "inherit" } },
-    legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0, font: { size: 12 } }, colorway: COLORS, dragmode: "zoom", ...more,
+    legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0, tracegroupgap: 0, font: { size: 12 } }, colorway: COLORS, dragmode: "zoom", ...more,
   };
   for (const name of Object.keys(base)) if (/^[xy]axis/.test(name)) base[name] = { ...axis, ...base[name] };
   return base;
@@ -84,7 +84,7 @@ const draw = async (plot, figure) => {
   drawn.set(plot, figure);
   const { traces, look, height } = figure();
   if (height) plot.style.height = `${height}px`;
-  await Plotly.react(plot, traces, layout(look), CONFIG);
+  await Plotly.react(plot, traces, layout({ ...look, ...(height ? { height } : {}) }), CONFIG);
   plot.dataset.drawn = "yes";
 };
 // Words instead of a chart. Plotly must forget the one before, or the next one is drawn into what is gone.
@@ -234,5 +234,9 @@ const learning = (what) => () => {
   if (!traces.some((trace) => trace.y.some((one) => one !== null)))
     return nothing(isNotFinite ? "the loss was never finite" : chosen.size ? `no ${what} is known of what is chosen` : "no configuration is chosen");
   const x = { title: { text: axis === "step" ? "global step" : `seconds since the start${isResumed ? ", without the time between launches" : ""}` } };
-  return { traces, look: { xaxis: x, yaxis: { title: { text: what === "loss" ? "loss" : "test accuracy" } }, hovermode: "closest", showlegend: true } };
+  const more = 19 * Math.max(0, legendLines(traces.filter((one) => one.showlegend).map((one) => one.name)) - 2);
+  const look = { xaxis: x, yaxis: { title: { text: what === "loss" ? "loss" : "test accuracy" } }, hovermode: "closest", showlegend: true, margin: { l: 58, r: 16, t: 14, b: 84 + more } };
+  return { traces, look, height: 340 + more };
 };
+// Names stand below the chart, one after the other; on paper it is that narrow.
+const legendLines = (labels) => Math.ceil(labels.reduce((wide, label) => wide + 48 + 6.5 * label.length, 0) / 400);
