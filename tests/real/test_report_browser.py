@@ -4,8 +4,10 @@ somewhere, its time lines zoom together, and all of that works from the keyboard
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,10 @@ CLOSED = "document.querySelectorAll('details:not([open])').length"
 PLOT = "document.getElementById('timeline-plot')"
 FIRST = "document.querySelector('#findings a[data-from]')"
 ID_OF = "((name) => Object.entries(headway.page.names).find((one) => one[1].startsWith(name))[0])"
+# Of the time line's nodes; the page itself has none of these colours.
+COLORS_ON_PAPER = (
+    f"[...new Set({PLOT}._fullData.filter((one) => one.name.startsWith('worker')).map((one) => one.line.color))]"
+)
 ALL_DRAWN = "headway.everything().then(() => [...document.querySelectorAll('.plot')].every((one) => one.dataset.drawn))"
 
 
@@ -273,6 +279,7 @@ def test_on_paper_it_has_every_chart_in_black_on_white(opened: Browser, tmp_path
     opened.wait_for(
         "[...document.querySelectorAll('.plot')].every((one) => one.dataset.drawn)"
     )  # also what is far below
+    colors = opened.ask(COLORS_ON_PAPER)
     opened.ask("document.getElementById('theme').click()")
     opened.ask(
         "addEventListener('beforeprint', () => { window.printed = [document.documentElement.dataset.theme,"
@@ -282,7 +289,8 @@ def test_on_paper_it_has_every_chart_in_black_on_white(opened: Browser, tmp_path
     folded = opened.ask(CLOSED)
     assert folded > 3
     opened.print(tmp_path / "report.pdf")
-    assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
+    lines = lines_in(tmp_path / "report.pdf", colors)
+    assert min(lines.values()) > 20, lines
     theme, width, folded_on_paper = opened.ask("window.printed")
     assert folded_on_paper == 0
     opened.wait_for(f"{CLOSED} === {folded}")
@@ -291,6 +299,25 @@ def test_on_paper_it_has_every_chart_in_black_on_white(opened: Browser, tmp_path
     assert width == pytest.approx(980, abs=2)
     opened.wait_for("document.documentElement.dataset.theme === 'dark'")
     opened.ask("document.getElementById('theme').click()")
+    # Blank charts would be noticed.
+    opened.ask("for (const plot of document.querySelectorAll('.plot')) plot.style.visibility = 'hidden'")
+    opened.print(tmp_path / "blank.pdf")
+    assert max(lines_in(tmp_path / "blank.pdf", colors).values()) == 0
+
+
+def lines_in(pdf: Path, colors: list[str]) -> dict[str, int]:
+    """How many lines have each of these colours: what strokes a path sets its colour before."""
+    found = dict.fromkeys(colors, 0)
+    for packed in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", pdf.read_bytes(), re.DOTALL):
+        try:
+            drawing = zlib.decompress(packed).decode("latin-1")
+        except zlib.error:
+            continue
+        for parts in re.findall(r"([0-9.]+) ([0-9.]+) ([0-9.]+) RG", drawing):
+            color = "#" + "".join(f"{round(255 * float(part)):02x}" for part in parts)
+            if color in found:
+                found[color] += 1
+    return found
 
 
 def test_a_report_of_one_run_that_was_broken_off(window: Browser, report: Path, tmp_path: Path) -> None:

@@ -33,25 +33,29 @@ SETTINGS = {
     "exchange": ("ps-async",),
     "transfer": ("ps-async", "ps-sync", "allreduce"),
 }
-# Updates of the variables: when, how many that are alike, and the examples in one of them. Each gradient is an update
-# of its own, unless the strategy joins those of several tasks. All-reduce takes a gradient of every task or makes no
-# step at all, so a step counts whole also where a killed task could not write its row any more.
-EACH_GRADIENT = "select t, accepted as updates, examples // num_steps as examples from steps"
+# Updates of the variables: since when, when, how many that are alike, and the examples in one of them. Each gradient is
+# an update of its own, unless the strategy joins those of several tasks. All-reduce takes a gradient of every task or
+# makes no step at all, so a step counts whole also where a killed task could not write its row any more. Of a
+# synchronous update only its end is recorded: it was begun when the step was that ends with it or next.
+EACH_GRADIENT = """
+    select t - seconds as since, t, accepted as updates, examples // num_steps as examples from steps"""
 SHARED = {
-    "ps-sync": "select t, 1 as updates, examples from updates",
+    "ps-sync": """
+        select least(coalesce(began, t), t) as since, t, 1 as updates, examples
+        from updates asof left join (select t as ended, t - seconds as began from steps) on t <= ended""",
     "allreduce": """
-        with parts as (select generation, unnest(range(step - num_steps + 1, step + 1)) as step, task, t,
+        with parts as (select generation, unnest(range(step - num_steps + 1, step + 1)) as step, task, t, seconds,
                               examples // num_steps as examples from steps)
-        select max(t) as t, 1 as updates,
+        select min(t - seconds) as since, max(t) as t, 1 as updates,
                if(count(distinct task) = $tasks, sum(examples), max(sum(examples)) over ()) as examples
         from parts group by generation, step""",
 }
 # A user's own program says how far all tasks together are, and each of them says so: an update is what no report before
 # has told of. Or each counts its own.
 TOLD = """
-    with heard as (select t, step, coalesce(max(step) over (order by t, step rows between unbounded preceding
-                   and 1 preceding), step - num_steps) as before from steps)
-    select t, greatest(step - before, 0) as updates, $examples as examples from heard"""
+    with heard as (select t - seconds as since, t, step, coalesce(max(step) over (order by t, step rows between
+                   unbounded preceding and 1 preceding), step - num_steps) as before from steps)
+    select since, t, greatest(step - before, 0) as updates, $examples as examples from heard"""
 TASKS = """
 select task, sum(accepted) as gradients, sum(num_steps - accepted) as dropped,
        sum(examples // num_steps * accepted) as examples, count(distinct attempt) as attempts,
@@ -95,8 +99,7 @@ def summarize(run: Run) -> dict[str, Any]:
         counts = {role: int(cluster[role]["count"]) for role in ROLES}  # they go into SQL: numbers and nothing else
         num_training_tasks = counts["chief"] + counts["worker"]
         is_program = "command" in workload
-        made = _told(workload, strategy, num_training_tasks) if is_program else _made(strategy, num_training_tasks)
-        _make_views(connection, run, made)
+        _make_views(connection, run)
         steps_per_s, task_steps_per_s, examples_per_s, window = _one(connection, RATES)
         batch, batch_min, batch_max = _one(connection, BATCH)
         tasks = _tasks(connection)
@@ -156,6 +159,19 @@ def summarize(run: Run) -> dict[str, Any]:
         return figures
 
 
+def updates_made(job: dict[str, Any]) -> str:
+    """SQL for what the run did to its variables (`since`, `t`, `updates`, `examples`), over its tables `updates` and
+    `steps`, in which `accepted` is known everywhere (`with_accepted`)."""
+    workload, cluster, strategy = job["workload"], job["cluster"], job["strategy"]
+    num_tasks = sum(int(cluster[role]["count"]) for role in ("chief", "worker"))
+    return _told(workload, strategy, num_tasks) if "command" in workload else _made(strategy, num_tasks)
+
+
+def with_accepted(steps: str) -> str:
+    """SQL. Before there was `accepted`, every gradient entered an update."""
+    return f"select * replace (coalesce(accepted, num_steps) as accepted) from ({steps})"
+
+
 def _made(strategy: dict[str, Any], num_tasks: int) -> str:
     return SHARED.get(strategy["kind"], EACH_GRADIENT).replace("$tasks", str(num_tasks))
 
@@ -177,15 +193,15 @@ def _reported(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
     return [{"task": task, **json.loads(data)["values"]} for task, data in rows]
 
 
-def _make_views(connection: duckdb.DuckDBPyConnection, run: Run, made: str) -> None:
+def _make_views(connection: duckdb.DuckDBPyConnection, run: Run) -> None:
     """The run's tables, and `made`: the updates of its variables. Steps and updates know the launch they belong to."""
     launch = _launch(run)
     for table in ("steps", "updates", "evaluations", "events"):
         rows = select_table(run.folder, table, connection)
-        if table == "steps":  # before there was `accepted`, every gradient entered an update
-            rows = f"select * replace (coalesce(accepted, num_steps) as accepted), {launch} from ({rows})"
+        if table == "steps":
+            rows = f"select *, {launch} from ({with_accepted(rows)})"
         connection.execute(f"create temp view {table} as {rows}")
-    connection.execute(f"create temp view made as select *, {launch} from ({made})")
+    connection.execute(f"create temp view made as select *, {launch} from ({updates_made(run.job)})")
 
 
 def _launch(run: Run) -> str:

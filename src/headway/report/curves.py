@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headway.report.thin import Buckets, extremes, histogram, plain, smooth
+from headway.report.own_time import OwnTime
+from headway.report.thin import Array, Buckets, extremes, histogram, plain, smooth
 
 if TYPE_CHECKING:
     import duckdb
@@ -15,10 +16,11 @@ NUM_BINS = 40
 ALMOST_ALL = 99.5  # per cent of the step times; the rest is in the last bin, or one pause would flatten all others
 
 
-def curves(connection: duckdb.DuckDBPyConnection, origin: float, num: int) -> dict[str, Any]:
-    """Training loss (raw with peaks kept, and smoothed) and evaluations, each by global step and by seconds."""
+def curves(connection: duckdb.DuckDBPyConnection, own: OwnTime, num: int) -> dict[str, Any]:
+    """Training loss (raw with peaks kept, and smoothed) and evaluations, each by global step and by seconds of the
+    run's own time. `is_resumed`: whether that leaves something out."""
     rows = connection.execute("select step, t, loss from steps where loss is not null order by t").fetchnumpy()
-    found: dict[str, Any] = {"train": None, "test": None}
+    found: dict[str, Any] = {"train": None, "test": None, "is_resumed": bool(own.breaks)}
     if len(rows["t"]):
         step, t, loss = (np.asarray(rows[name], dtype=np.float64) for name in ("step", "t", "loss"))
         line, places = smooth(loss), np.arange(len(loss))
@@ -31,18 +33,27 @@ def curves(connection: duckdb.DuckDBPyConnection, origin: float, num: int) -> di
             here, raw = places, finite
         found["train"] = {
             "step": [int(one) for one in step[here]],
-            "seconds": [round(one, 3) for one in (t[here] - origin).tolist()],
+            "seconds": [round(one, 3) for one in own.at(t[here]).tolist()],
             "raw": plain(raw, 4),
             "smooth": plain(line[here], 4),
-            "not_finite": int((~np.isfinite(loss)).sum()),
+            "not_finite": _not_finite(step, loss),
         }
-    tests = connection.execute(f"select step, t - {origin!r}, loss, accuracy from evaluations order by t").fetchall()
+    tests = connection.execute("select step, t, loss, accuracy from evaluations order by t").fetchall()
     if tests:
+        step, t, loss, accuracy = np.array(tests, dtype=np.float64).T
         found["test"] = {
-            name: plain(np.array([row[place] for row in tests], dtype=np.float64), digits)
-            for place, (name, digits) in enumerate((("step", 9), ("seconds", 6), ("loss", 5), ("accuracy", 5)))
+            "step": plain(step, 9),
+            "seconds": plain(own.at(t), 6),
+            "loss": plain(loss, 5),
+            "accuracy": plain(accuracy, 5),
         }
     return found
+
+
+def _not_finite(step: Array, loss: Array) -> dict[str, int] | None:
+    """How many of all losses are not finite, and the first of them; None where all are."""
+    wrong = ~np.isfinite(loss)
+    return {"values": int(wrong.sum()), "of": len(loss), "first_step": int(step[wrong][0])} if wrong.any() else None
 
 
 def step_times(connection: duckdb.DuckDBPyConnection) -> dict[str, Any] | None:

@@ -8,17 +8,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headway.errors import FormatError, HeadwayError
+from headway.errors import HeadwayError
 from headway.findings import Finding, findings
 from headway.metrics.consistency import of_run
 from headway.metrics.cost import EVERY_NODE, cost, kind_of, node_names
 from headway.record.folder import RunFolder
 from headway.record.run import Run
 from headway.record.seal import result
+from headway.record.summary import updates_made, with_accepted
 from headway.record.tables import select_table
 from headway.report.checked import checked, commit_of, environment_of, text_of
 from headway.report.curves import curves, step_times
 from headway.report.happened import happened, network_got
+from headway.report.own_time import OwnTime, own_time
 from headway.report.secrets import redacted
 from headway.report.settings import settings_of
 from headway.report.timeline import timeline
@@ -54,16 +56,14 @@ def _digest(run: Run, num: int, prices: Mapping[str, float]) -> dict[str, Any]:
     if figures.get("command"):
         figures["command"] = redacted(figures["command"])
     facts = run.facts
-    launches = facts["launches"]
-    origin = float(launches[0]["started"] if launches else facts["created"])
-    if not math.isfinite(origin):
-        raise FormatError(f"{run.path / 'run.json'}: it is not known when it started")
     with duckdb.connect(config={"threads": 1}) as connection:
-        show_tables(connection, run.folder)
-        line = timeline(connection, origin, num)
-        learnt = curves(connection, origin, max(40, num // 2))
+        show_tables(connection, run)
+        own = own_time(connection, facts["launches"], facts["created"])
+        origin = own.starts[0]
+        line = timeline(connection, own, num)
+        learnt = curves(connection, own, max(40, num // 2))
         times = step_times(connection)
-        marks = happened(connection, origin)
+        marks = [{**mark, "t": own.moment(origin + mark["t"])} for mark in happened(connection, origin)]
         network = network_got(connection)
     found: dict[str, Any] = finite(
         {
@@ -83,16 +83,19 @@ def _digest(run: Run, num: int, prices: Mapping[str, float]) -> dict[str, Any]:
             **_cost(run, prices),
             "events": marks,
             "network": network,
-            **_findings(run, figures, origin),
+            **_findings(run, figures, own),
         }
     )
     return found
 
 
-def show_tables(connection: duckdb.DuckDBPyConnection, folder: RunFolder) -> None:
-    """The run's tables as views, so that the events of a run that is not sealed are read once."""
-    for name in ("steps", "evaluations", "checkpoints", "events", "node_samples"):
-        connection.execute(f"create temp view {name} as {select_table(folder, name, connection)}")
+def show_tables(connection: duckdb.DuckDBPyConnection, run: Run) -> None:
+    """The run's tables as views, so that the events of a run that is not sealed are read once; and `made`, what it did
+    to its variables, as its figures count that."""
+    for name in ("steps", "updates", "evaluations", "checkpoints", "events", "node_samples"):
+        rows = select_table(run.folder, name, connection)
+        connection.execute(f"create temp view {name} as {with_accepted(rows) if name == 'steps' else rows}")
+    connection.execute(f"create temp view made as {updates_made(run.job)}")
 
 
 def _cost(run: Run, prices: Mapping[str, float]) -> dict[str, Any]:
@@ -109,21 +112,21 @@ def _cost(run: Run, prices: Mapping[str, float]) -> dict[str, Any]:
     return {"cost": known, "priced": list(own)}
 
 
-def _findings(run: Run, figures: dict[str, Any], origin: float) -> dict[str, Any]:
+def _findings(run: Run, figures: dict[str, Any], own: OwnTime) -> dict[str, Any]:
     """A record that no rule can read still has its figures."""
     try:
-        return {"findings": [_finding(one, origin) for one in findings(run, figures)], "findings_problem": None}
+        return {"findings": [_finding(one, own) for one in findings(run, figures)], "findings_problem": None}
     except Exception as error:  # as above
         return {"findings": [], "findings_problem": in_words(error)}
 
 
-def _finding(found: Finding, origin: float) -> dict[str, Any]:
+def _finding(found: Finding, own: OwnTime) -> dict[str, Any]:
     """With times on the time line's axis."""
     plain = asdict(found)
     for evidence in plain["evidence"]:
         for end in ("start", "end"):
             if evidence[end] is not None:
-                evidence[end] = round(evidence[end] - origin, 3)
+                evidence[end] = own.moment(evidence[end])
     return plain
 
 

@@ -57,6 +57,7 @@ def _blocks(page: Page, library: str) -> list[str]:
     charts = {
         "ids": page["ids"],
         "names": page["names"],
+        "states": {run["id"]: run["figures"]["state"] for run in page["runs"] if run.get("figures")},
         "collections": [
             {"id": one["id"], "groups": one["groups"], "charts": [*one["charts"], *one["shapes"]]}
             for one in page["collections"]
@@ -66,7 +67,9 @@ def _blocks(page: Page, library: str) -> list[str]:
     blocks = [_block("plotly", library), _block("data-page", charts), _block("data-curves", curves)]
     for run in page["runs"]:
         if run.get("figures"):
-            figures = {key: run["figures"].get(key) for key in ("nodes", "servers", "staleness")}
+            wanted = ("nodes", "servers", "staleness", "num_ps", "strategy")
+            figures = {key: run["figures"].get(key) for key in wanted}
+            figures["is_program"] = run["figures"].get("command") is not None
             details = {key: run[key] for key in ("name", "timeline", "step_times")}
             blocks.append(_block(f"data-{run['id']}", {**details, "events": shown(run["events"]), "figures": figures}))
     return blocks

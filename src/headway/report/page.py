@@ -127,7 +127,9 @@ def _collection(one: Collection, digests: Digests) -> dict[str, Any]:
         "tables": [table for table in tables if table is not None],
         "charts": charts(one, digests),
         "shapes": shapes(one, digests),
-        "groups": [{"label": group.label, "runs": list(group.runs)} for group in one.groups],
+        "groups": [
+            {"label": group.label, "runs": list(group.runs), "others": list(group.others)} for group in one.groups
+        ],
     }
 
 

@@ -256,17 +256,30 @@ def links(paths: list[str], page: Page) -> str:
 
 # --- learning, time line -------------------------------------------------------------------------------------------
 def learning(page: Page) -> str:
-    """Only what something is known of: a run that measures speed alone evaluates nothing."""
-    raw = "Training: raw (faint, with its peaks) and smoothed over 5 % of the steps. Test: dashed."
-    tests = [run["curves"]["test"] for run in page["runs"] if run.get("curves") and run["curves"]["test"]]
-    is_accurate = any(one is not None for test in tests for one in test["accuracy"])
+    """Only what something is known of: a run that measures speed alone evaluates nothing, a program need not tell of
+    its loss, and a run that failed early has told of nothing."""
+    curves = [run["curves"] for run in page["runs"] if run.get("curves")]
+    tests = [one["test"] for one in curves if one["test"]]
+    is_tested = {what: any(one is not None for test in tests for one in test[what]) for what in ("loss", "accuracy")}
+    has_loss = is_tested["loss"] or any(one["train"] for one in curves)
+    if not has_loss and not is_tested["accuracy"]:
+        return '<p class="note">None of these runs has told of a loss or of an accuracy.</p>'
+    raw = "Training: raw (faint, with its peaks) and smoothed over 5 % of the steps. Test: with marks."
+    exact = "On the whole test set, as evaluated during the training."
     return fragment(
         "learning.html",
-        loss=plot("plot-learn-loss", "Loss", raw),
-        accuracy=plot("plot-learn-accuracy", "Accuracy", "On the whole test set, as evaluated during the training.")
-        if is_accurate
-        else "",
+        loss=plot("plot-learn-loss", "Loss", raw + _not_finite(page)) if has_loss else "",
+        accuracy=plot("plot-learn-accuracy", "Accuracy", exact) if is_tested["accuracy"] else "",
     )
+
+
+def _not_finite(page: Page) -> str:
+    """Which losses became not finite: a line cannot show that."""
+    trained = [(run["name"], run["curves"]["train"]) for run in page["runs"] if run.get("curves")]
+    wrong = [(name, train["not_finite"]) for name, train in trained if train and train["not_finite"]]
+    said = [f"{name} at step {one['first_step']:,} ({one['values']:,} of {one['of']:,} values)" for name, one in wrong]
+    more = f"; and of {len(said) - FEW_LINKS} more runs" if len(said) > FEW_LINKS else ""
+    return f" The loss became not finite: {'; '.join(said[:FEW_LINKS])}{more}." if said else ""
 
 
 def timeline(page: Page) -> str:

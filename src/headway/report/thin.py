@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-DIGITS = 10_000  # a thinned value is a whole number of 1/10,000 of its series' largest: as fine as any picture
+DIGITS = 4  # that count of a thinned value, however much larger another one of its series is
 
 
 @dataclass(frozen=True)
@@ -58,16 +58,24 @@ def extremes(buckets: Array, values: Array, num: int) -> Array:
 
 
 def packed(values: Array) -> dict[str, Any] | None:
-    """Whole numbers and their unit: short as text. None where nothing is known."""
+    """Numbers with `DIGITS` digits that count, and their unit, by which most of them are whole: short as text. None
+    where nothing is known."""
     finite = np.isfinite(values)
     if not finite.any():
         return None
-    largest = float(np.max(np.abs(values[finite])))
-    if not largest:
+    sizes = np.abs(values[finite & (values != 0)])
+    if not len(sizes):
         return {"unit": 0.0, "values": [0 if known else None for known in finite.tolist()]}
-    unit = float(f"{largest / DIGITS:.6g}")
-    whole = np.rint(np.where(finite, values, 0.0) / unit).astype(np.int64).tolist()
-    return {"unit": unit, "values": [one if known else None for one, known in zip(whole, finite.tolist(), strict=True)]}
+    # Of a power of ten that makes a small value whole, and not the smallest: zeros cost room, too.
+    small = max(float(np.percentile(sizes, 5)), 1e-200)
+    unit = float(f"1e{math.floor(math.log10(small)) - DIGITS + 1}")
+    scaled = np.where(finite, values, 0.0) / unit
+    nonzero = np.where(scaled == 0, 1.0, np.abs(scaled))
+    power = 10.0 ** (DIGITS - 1 - np.floor(np.log10(nonzero)))
+    rounded = np.rint(scaled * power) / power
+    rounded = np.where(np.abs(rounded) >= 10 ** (DIGITS - 1), np.rint(rounded), rounded)
+    short = [int(one) if one.is_integer() else one for one in rounded.tolist()]
+    return {"unit": unit, "values": [one if known else None for one, known in zip(short, finite.tolist(), strict=True)]}
 
 
 def unpacked(series: dict[str, Any]) -> list[float | None]:

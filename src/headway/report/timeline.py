@@ -1,7 +1,7 @@
 """What a run did over time, on one axis: every node's CPU, memory, network and disk, and the pace of the training.
 
 Counters become rates between neighbouring samples of one sampler, and then lose nothing but points: of each bucket the
-lowest and the highest rate stay (thin.py).
+lowest and the highest rate stay (thin.py). The axis is the run's own time (own_time.py).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headway.record.distributions import LEAST_INTERVAL
+from headway.report.own_time import OwnTime
 from headway.report.thin import Array, Buckets, extremes, packed
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ NODE_SERIES = {
 }
 # Left out where they are nothing all the time: most machines have no quota, no credits, one kind of network.
 ONLY_IF_USED = ("throttled", "loopback", "credits", "disk_read", "received", "sent")
-FEW_IN_A_BUCKET = 4  # steps in a bucket below which a rate of steps says more about the buckets than about the steps
+FEW_IN_A_BUCKET = 4  # updates in a bucket below which their rate says more about the buckets than about them
+INSTANT = 1e-6  # seconds that the shortest update took: clocks tell no shorter ones apart
 MOST_BUCKETS = 900  # as many as a wide screen shows
 FEWEST_BUCKETS = 60
 MOST_VALUES = 1_300_000  # of all nodes' series in a report: some three megabytes when they are packed
@@ -41,31 +43,42 @@ def num_buckets(num_nodes: int) -> int:
     return int(np.clip(MOST_VALUES / (2 * 7 * max(num_nodes, 1)), FEWEST_BUCKETS, MOST_BUCKETS))
 
 
-def timeline(connection: duckdb.DuckDBPyConnection, origin: float, num: int) -> dict[str, Any] | None:
-    """Series on axes of seconds since `origin`; None where nothing was recorded.
+def timeline(connection: duckdb.DuckDBPyConnection, own: OwnTime, num: int) -> dict[str, Any] | None:
+    """Series on axes of seconds of the run's own time; None where nothing was recorded.
 
     `connection`: has the run's tables as views (digest.py). `axes`: lists of moments; each series names its axis by
-    number, its `of` (a node or task), its `what`, and has `unit` and whole `values` in it.
+    number, its `of` (a node or task), its `what`, and has `unit` and `values` in it. `breaks`: where launches join.
     """
-    samples = _columns(connection, "node_samples", _wanted_columns())
-    steps = _columns(connection, "steps", ("task", "t", "num_steps", "seconds", "examples"))
+    samples = _columns(connection, own, "node_samples", _wanted_columns())
+    steps = _columns(connection, own, "steps", ("task", "t", "num_steps", "seconds"))
+    made = _columns(connection, own, "made", ("since", "t", "updates", "examples::double as examples"))
     times = np.concatenate([samples["t"], steps["t"]])
     if not len(times):
         return None
-    start, end = float(times.min()) - origin, float(times.max()) - origin
+    start, end = float(times.min()), float(times.max())
     buckets = Buckets.over(start, end, num)
     axes: list[list[float]] = [buckets.pairs()]
-    series = _of_nodes(samples, origin, buckets, axes) + _of_tasks(steps, origin, buckets, axes)
-    return {"start": round(start, 3), "end": round(end, 3), "axes": axes, "series": series}
+    breaks = own.breaks
+    joins = np.array([one["t"] for one in breaks])
+    series = [
+        *_of_nodes(samples, joins, buckets, axes),
+        *_of_all_tasks(made, buckets, axes),
+        *_of_tasks(steps, joins, buckets, axes),
+    ]
+    return {"start": round(start, 3), "end": round(end, 3), "breaks": breaks, "axes": axes, "series": series}
 
 
 def _wanted_columns() -> tuple[str, ...]:
     return ("node", "t", "sampler", *dict.fromkeys(column for columns, _ in NODE_SERIES.values() for column in columns))
 
 
-def _columns(connection: duckdb.DuckDBPyConnection, table: str, columns: tuple[str, ...]) -> dict[str, Array]:
+def _columns(
+    connection: duckdb.DuckDBPyConnection, own: OwnTime, table: str, columns: tuple[str, ...]
+) -> dict[str, Array]:
+    """Moments are those of the run's own time."""
     found = connection.execute(f"select {', '.join(columns)} from {table}").fetchnumpy()
-    return {name: _filled(values) for name, values in found.items()}
+    filled = {name: _filled(values) for name, values in found.items()}
+    return {name: own.at(values) if name in ("t", "since") else values for name, values in filled.items()}
 
 
 def _filled(values: Array) -> Array:
@@ -77,7 +90,7 @@ def _filled(values: Array) -> Array:
     return values.astype(np.float64)
 
 
-def _of_nodes(samples: dict[str, Array], origin: float, buckets: Buckets, axes: list[list[float]]) -> list[Any]:
+def _of_nodes(samples: dict[str, Array], joins: Array, buckets: Buckets, axes: list[list[float]]) -> list[Any]:
     found = []
     for node in sorted(set(samples["node"].tolist())):
         here = samples["node"] == node
@@ -88,55 +101,68 @@ def _of_nodes(samples: dict[str, Array], origin: float, buckets: Buckets, axes: 
         seconds[seconds < LEAST_INTERVAL] = np.nan
         thinned = len(t) > 2 * buckets.num
         if not thinned:
-            axes.append([round(one, 3) for one in (t - origin).tolist()])
+            axes.append([round(one, 3) for one in _cut(t, t, joins, joins).tolist()])
         axis = 0 if thinned else len(axes) - 1
-        places = buckets.of(t - origin)
+        places = buckets.of(t)
         for what, (columns, is_rate) in NODE_SERIES.items():
             values = np.sum([samples[column][here] for column in columns], axis=0)
             if is_rate:
                 values = np.diff(values, prepend=np.nan) / seconds
             if what in ONLY_IF_USED and not np.nanmax(np.abs(values), initial=0.0) > 0:
                 continue
-            short = packed(extremes(places, values, buckets.num) if thinned else values)
+            short = packed(extremes(places, values, buckets.num) if thinned else _cut(values, t, joins))
             if short is not None:
                 found.append({"of": node, "what": what, "axis": axis, **short})
     return found
 
 
-def _of_tasks(steps: dict[str, Array], origin: float, buckets: Buckets, axes: list[list[float]]) -> list[Any]:
-    """Examples per second of all tasks together, and of each task how long its steps took."""
-    if not len(steps["t"]):
+def _of_all_tasks(made: dict[str, Array], buckets: Buckets, axes: list[list[float]]) -> list[Any]:
+    """Examples per second of all tasks together, or updates where examples are not known: what the run's figures count
+    (record/summary.py), so neither a gradient that was dropped nor a step that several tasks have told of."""
+    updates, examples = made["updates"], made["updates"] * made["examples"]
+    known = np.isfinite(examples) & (examples > 0)
+    what, counted = ("examples_per_s", np.where(known, examples, 0.0)) if known.any() else ("steps_per_s", updates)
+    here = counted > 0
+    if not here.any():
         return []
-    t = steps["t"] - origin
-    first, last = float((t - steps["seconds"]).min()), float(t.max())
-    coarse = Buckets.over(first, last, int(np.clip(len(t) / FEW_IN_A_BUCKET, 1, buckets.num)))
+    t = made["t"][here]
+    since = np.fmin(made["since"][here], t)  # what is not known to have taken time took none
+    num = int(np.clip(len(t) / FEW_IN_A_BUCKET, 1, buckets.num))
+    coarse = Buckets.over(float(since.min()), float(t.max()), num)
+    pace = packed(_pace(since, t, counted[here], coarse))
     axes.append([round(coarse.start + (place + 0.5) * coarse.width, 4) for place in range(coarse.num)])
-    examples = np.where(np.isnan(steps["examples"]), 0.0, steps["examples"])
-    what, counted = ("examples_per_s", examples) if examples.any() else ("steps_per_s", steps["num_steps"])
-    pace = packed(_pace(t, steps["seconds"], counted, steps["task"], coarse))
-    found: list[Any] = [{"of": "all tasks", "what": what, "axis": len(axes) - 1, **pace}] if pace else []
-    each = steps["seconds"] / steps["num_steps"]
+    return [{"of": "all tasks", "what": what, "axis": len(axes) - 1, **pace}] if pace else []
+
+
+def _of_tasks(steps: dict[str, Array], joins: Array, buckets: Buckets, axes: list[list[float]]) -> list[Any]:
+    """Of each task how long its steps took."""
+    found = []
+    t, each = steps["t"], steps["seconds"] / steps["num_steps"]
     for task in sorted(set(steps["task"].tolist())):
         here = steps["task"] == task
         if here.sum() > 2 * buckets.num:
             short, axis = packed(extremes(buckets.of(t[here]), each[here], buckets.num)), 0
         else:
-            axes.append([round(one, 3) for one in t[here].tolist()])
-            short, axis = packed(each[here]), len(axes) - 1
+            axes.append([round(one, 3) for one in _cut(t[here], t[here], joins, joins).tolist()])
+            short, axis = packed(_cut(each[here], t[here], joins)), len(axes) - 1
         if short is not None:
             found.append({"of": task, "what": "step_seconds", "axis": axis, **short})
     return found
 
 
-def _pace(t: Array, seconds: Array, counted: Array, task: Array, buckets: Buckets) -> Array:
-    """What was done per second in each bucket. A step counts evenly over the time it took: else the picture would show
-    how steps fall into buckets."""
+def _cut(values: Array, t: Array, joins: Array, at_joins: Array | float = np.nan) -> Array:
+    """With nothing, or what is given, where launches join: no line leads from one to the next."""
+    return np.insert(values, np.searchsorted(t, joins), at_joins)
+
+
+def _pace(since: Array, t: Array, counted: Array, buckets: Buckets) -> Array:
+    """What was done per second in each bucket. An update counts evenly over the time it took: else the picture would
+    show how updates fall into buckets."""
     edges = buckets.start + buckets.width * np.arange(buckets.num + 1)
-    done = np.zeros(len(edges))
-    for name in set(task.tolist()):
-        here = task == name
-        ends = np.cumsum(counted[here])
-        # A step begins where the one before ended, or later.
-        moments = np.maximum.accumulate(np.stack([t[here] - seconds[here], t[here]], axis=1).reshape(-1))
-        done += np.interp(edges, moments, np.stack([ends - counted[here], ends], axis=1).reshape(-1))
-    return np.diff(done) / buckets.width
+    took = np.maximum(t - since, INSTANT)
+    moments = np.concatenate([t - took, t])
+    order = np.argsort(moments, kind="stable")
+    rate = np.cumsum(np.concatenate([counted / took, -counted / took])[order])[:-1]
+    done = np.concatenate([[0.0], np.cumsum(rate * np.diff(moments[order]))])
+    pace = np.diff(np.interp(edges, moments[order], done)) / buckets.width
+    return np.where(pace > 1e-6 * pace.max(), pace, 0.0)  # what is left over by rounding is nothing

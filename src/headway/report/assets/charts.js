@@ -23,7 +23,8 @@ const make = (tag, text, name) => {
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const isDark = () => document.documentElement.dataset.theme === "dark";
 const color = (number) => (isDark() ? DARK : COLORS)[number % COLORS.length];
-const dash = (number) => DASHES[Math.floor(number / COLORS.length) % DASHES.length];
+// Neighbours differ in their dashes, too, and so do those that share a colour.
+const dash = (number) => DASHES[(number + Math.floor(number / COLORS.length)) % DASHES.length];
 
 // --- numbers in words, as words.py has them --------------------------------------------------------------------
 const digits = (value, count = 3) =>
@@ -38,7 +39,9 @@ const say = (value, unit) => {
   if (unit === "s") {
     if (Math.abs(value) < 1e-3) return `${(value * 1e6).toFixed(0)} µs`;
     if (Math.abs(value) < 1) return `${digits(value * 1e3)} ms`;
-    return value < 60 ? `${value.toFixed(1)} s` : `${Math.floor(value / 60)} min ${String(Math.round(value % 60)).padStart(2, "0")} s`;
+    if (value < 60) return `${value.toFixed(1)} s`;
+    const two = (part) => String(part).padStart(2, "0"), whole = Math.round(value), minutes = Math.floor(whole / 60);
+    return minutes < 60 ? `${minutes} min ${two(whole % 60)} s` : `${Math.floor(minutes / 60)} h ${two(minutes % 60)} min`;
   }
   if (unit === "B") return scaled(value, "B", ["", "k", "M", "G", "T"]);
   if (unit === "disk") return `${scaled(value, "B", ["", "k", "M", "G", "T"])}/s`;
@@ -69,7 +72,7 @@ const layout = (more) => {
   const base = {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: style("--text"), size: 12.5, family: "inherit" },
     margin: { l: 58, r: 16, t: 14, b: more.showlegend ? 80 : 46 }, hoverlabel: { align: "left", font: { family: "inherit" } },
-    legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0, font: { size: 12 } }, colorway: COLORS, dragmode: "zoom", ...more,
+    legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0, tracegroupgap: 0, font: { size: 12 } }, colorway: COLORS, dragmode: "zoom", ...more,
   };
   for (const name of Object.keys(base)) if (/^[xy]axis/.test(name)) base[name] = { ...axis, ...base[name] };
   return base;
@@ -81,7 +84,7 @@ const draw = async (plot, figure) => {
   drawn.set(plot, figure);
   const { traces, look, height } = figure();
   if (height) plot.style.height = `${height}px`;
-  await Plotly.react(plot, traces, layout(look), CONFIG);
+  await Plotly.react(plot, traces, layout({ ...look, ...(height ? { height } : {}) }), CONFIG);
   plot.dataset.drawn = "yes";
 };
 // Words instead of a chart. Plotly must forget the one before, or the next one is drawn into what is gone.
@@ -128,7 +131,7 @@ const chartFigure = (chart) => () => {
       if (closeUp(chart)) return { ...each, mode: "markers", marker: { color: colors, size: 12 } };
       return { ...each, type: "bar", textposition: "none", marker: { color: colors } };
     }
-    return { ...shared, x: series.x, y: series.y, error_y: error, mode: "lines+markers", line: { color: shown, width: 2, dash: dash(series.color) },
+    return { ...shared, x: series.x, y: series.y, error_y: error, mode: "lines+markers", line: { color: shown, width: 2 },
       marker: { color: shown, size: 9, symbol: series.color } };
   });
   const zero = closeUp(chart) ? { range: around(chart) } : { rangemode: "tozero" };
@@ -165,30 +168,75 @@ const goToRun = (path) => {
 };
 
 // --- learning --------------------------------------------------------------------------------------------------
-const learning = (plot, what) => () => {
-  const { curves, page } = window.headway;
-  const axis = $("learn-axis").value, raw = $("learn-raw").getAttribute("aria-pressed") === "true";
-  const all = $("learn-all").getAttribute("aria-pressed") === "true";
-  const traces = [];
-  let number = 0;
+// What can be drawn: each configuration's repeats, and apart from them, under their state, the runs of it that did not
+// finish or do not count.
+const MOST_AT_FIRST = COLORS.length;
+let learnable = null, chosen = new Set();
+const findLearnable = () => {
+  const { curves, page } = window.headway, isDone = (state) => ["finished", "stopped"].includes(state);
+  learnable = [];
   for (const collection of page.collections) for (const group of collection.groups) {
-    const paths = group.runs.filter((path) => curves[page.ids[path]]);
-    if (!paths.length) continue;
-    const shade = color(number), visible = number < 8 ? true : "legendonly";
-    for (const path of all ? paths : paths.slice(0, 1)) {
-      const { train, test } = curves[page.ids[path]];
-      const first = path === paths[0];
-      const shared = { legendgroup: String(number), visible, mode: "lines", hovertemplate: `%{y:.4g}<extra>${safe(group.label)}<br>${safe(names[path])}</extra>` };
-      if (what === "loss" && train) {
-        if (raw) traces.push({ ...shared, x: train[axis], y: train.raw, line: { color: shade, width: 1 }, opacity: 0.28, showlegend: false, hoverinfo: "skip", hovertemplate: undefined });
-        traces.push({ ...shared, x: train[axis], y: train.smooth, name: safe(group.label), line: { color: shade, width: 2 }, showlegend: first });
-      }
-      if (test && test[what].some((one) => one !== null))
-        traces.push({ ...shared, x: test[axis], y: test[what], name: safe(group.label), mode: "lines+markers", showlegend: first && (what === "accuracy" || !train),
-          line: { color: shade, width: 1.6, dash: what === "loss" ? "dash" : dash(number) }, marker: { size: 6, color: shade, symbol: number % 8 } });
+    const parts = new Map([[group.label, group.runs]]);
+    for (const path of group.others) {
+      const state = page.states[page.ids[path]], label = `${group.label} (${isDone(state) ? "not counted" : state})`;
+      parts.set(label, [...(parts.get(label) || []), path]);
     }
-    number += 1;
+    for (const [label, all] of parts) {
+      const paths = all.filter((path) => { const known = curves[page.ids[path]]; return known && (known.train || known.test); });
+      if (paths.length) learnable.push({ label, paths, number: learnable.length, isDone: isDone(page.states[page.ids[paths[0]]]) });
+    }
   }
-  const x = { title: { text: axis === "step" ? "global step" : "seconds since the start" } };
-  return { traces, look: { xaxis: x, yaxis: { title: { text: what === "loss" ? "loss" : "test accuracy" } }, hovermode: "closest", showlegend: true } };
+  // What went wrong is what one wants to see.
+  const first = [...learnable].sort((one, other) => one.isDone - other.isDone).slice(0, MOST_AT_FIRST);
+  chosen = new Set(first.map((one) => one.number));
 };
+const isPressed = (id) => $(id).getAttribute("aria-pressed") === "true";
+const sayLearnable = () => {
+  const count = learnable.length, many = `configuration${count === 1 ? "" : "s"}`;
+  const repeats = learnable.some((one) => one.paths.length > 1) ? (isPressed("learn-all") ? ", with all repeats" : ", of each its first repeat") : "";
+  $("learn-shown").textContent = `Drawn: ${chosen.size === count ? (count === 1 ? "1" : `all ${count}`) : `${chosen.size} of ${count}`} ${many}${repeats}.`;
+};
+const offerLearnable = (again) => {
+  $("learn-choice").hidden = learnable.length < 2;
+  const boxes = learnable.map((one) => {
+    const label = make("label"), box = make("input");
+    box.type = "checkbox";
+    box.checked = chosen.has(one.number);
+    box.addEventListener("change", () => { chosen[box.checked ? "add" : "delete"](one.number); again(); });
+    label.append(box, make("span", one.label));
+    $("learn-which").append(label);
+    return box;
+  });
+  for (const [id, checked] of [["learn-every", true], ["learn-none", false]]) $(id).addEventListener("click", () => {
+    for (const box of boxes) box.checked = checked;
+    chosen = new Set(checked ? learnable.map((one) => one.number) : []);
+    again();
+  });
+};
+const learning = (what) => () => {
+  const { curves, page } = window.headway, axis = $("learn-axis").value, raw = isPressed("learn-raw"), all = isPressed("learn-all");
+  const traces = [];
+  let isResumed = false, isNotFinite = false;
+  for (const { label, paths, number } of learnable) for (const path of chosen.has(number) ? (all ? paths : paths.slice(0, 1)) : []) {
+    const { train, test, is_resumed } = curves[page.ids[path]], shade = color(number), first = path === paths[0];
+    const shared = { legendgroup: String(number), mode: "lines", hovertemplate: `%{y:.4g}<extra>${safe(label)}<br>${safe(names[path])}</extra>` };
+    isResumed ||= is_resumed;
+    if (what === "loss" && train) {
+      isNotFinite ||= train.not_finite !== null;
+      const name = safe(label) + (train.not_finite ? `, not finite from step ${train.not_finite.first_step}` : "");
+      if (raw) traces.push({ ...shared, x: train[axis], y: train.raw, line: { color: shade, width: 1 }, opacity: 0.28, showlegend: false, hoverinfo: "skip", hovertemplate: undefined });
+      traces.push({ ...shared, x: train[axis], y: train.smooth, name, line: { color: shade, width: 2, dash: dash(number) }, showlegend: first });
+    }
+    if (test && test[what].some((one) => one !== null))
+      traces.push({ ...shared, x: test[axis], y: test[what], name: safe(label), mode: "lines+markers", showlegend: first && (what === "accuracy" || !train),
+        line: { color: shade, width: 1.6, dash: dash(number) }, marker: { size: 7, color: shade, symbol: number % 8 } });
+  }
+  if (!traces.some((trace) => trace.y.some((one) => one !== null)))
+    return nothing(isNotFinite ? "the loss was never finite" : chosen.size ? `no ${what} is known of what is chosen` : "no configuration is chosen");
+  const x = { title: { text: axis === "step" ? "global step" : `seconds since the start${isResumed ? ", without the time between launches" : ""}` } };
+  const more = 19 * Math.max(0, legendLines(traces.filter((one) => one.showlegend).map((one) => one.name)) - 2);
+  const look = { xaxis: x, yaxis: { title: { text: what === "loss" ? "loss" : "test accuracy" } }, hovermode: "closest", showlegend: true, margin: { l: 58, r: 16, t: 14, b: 84 + more } };
+  return { traces, look, height: 340 + more };
+};
+// Names stand below the chart, one after the other; on paper it is that narrow.
+const legendLines = (labels) => Math.ceil(labels.reduce((wide, label) => wide + 48 + 6.5 * label.length, 0) / 400);

@@ -62,7 +62,7 @@ const start = async () => {
   const script = document.createElement("script");
   script.textContent = library;
   document.head.append(script);
-  window.headway = { page, curves, moved, data, everything, shown: () => shown };
+  window.headway = { page, curves, moved, data, everything, say, shown: () => shown };
   for (const [path, id] of Object.entries(page.ids)) names[path] = page.names[id];
   for (const collection of page.collections) for (const chart of collection.charts) {
     const plot = $(`plot-${chart.id}`);
@@ -71,12 +71,16 @@ const start = async () => {
       plot.on("plotly_click", (event) => goToRun(event.points[0].customdata));
     });
   }
-  for (const what of ["loss", "accuracy"]) {
-    const plot = $(`plot-learn-${what}`);
-    if (plot) lazily(plot, () => draw(plot, learning(plot, what)));
-  }
-  const again = () => ["loss", "accuracy"].forEach((what) => { const plot = $(`plot-learn-${what}`); if (plot && plot.dataset.drawn) draw(plot, learning(plot, what)); });
   if ($("learn-axis")) {
+    const learnPlots = ["loss", "accuracy"].map((what) => [$(`plot-learn-${what}`), what]).filter(([plot]) => plot);
+    const again = () => {
+      sayLearnable();
+      for (const [plot, what] of learnPlots) if (plot.dataset.drawn) draw(plot, learning(what));
+    };
+    findLearnable();
+    offerLearnable(again);
+    sayLearnable();
+    for (const [plot, what] of learnPlots) lazily(plot, () => draw(plot, learning(what)));
     $("learn-axis").addEventListener("change", again);
     for (const id of ["learn-raw", "learn-all"]) $(id).addEventListener("click", () => {
       $(id).setAttribute("aria-pressed", String($(id).getAttribute("aria-pressed") !== "true"));
@@ -96,13 +100,15 @@ const start = async () => {
     $("zoom").addEventListener("click", typed);
     for (const id of ["from", "to"]) $(id).addEventListener("keydown", (event) => { if (event.key === "Enter") typed(); });
     plot.addEventListener("keydown", (event) => {
-      if (!shown || !shown.run.timeline) return;
-      const [from, to] = shown.range || [shown.run.timeline.start, shown.run.timeline.end], wide = to - from;
-      const moves = { ArrowLeft: [-0.2, -0.2], ArrowRight: [0.2, 0.2], "+": [0.2, -0.2], "=": [0.2, -0.2], "-": [-0.3, 0.3], 0: [-Infinity, Infinity] };
-      if (!(event.key in moves)) return;
+      // With Ctrl, Alt or Cmd the keys are the browser's: + and - zoom the page, arrows go back.
+      if (!shown || !shown.run.timeline || event.ctrlKey || event.altKey || event.metaKey) return;
+      const line = shown.run.timeline, [from, to] = shown.range || [line.start, line.end], wide = to - from;
+      const zooms = { "+": [0.2, -0.2], "=": [0.2, -0.2], "-": [-0.3, 0.3], 0: [-Infinity, Infinity] };
+      const shifts = { ArrowLeft: Math.max(-0.2 * wide, line.start - from), ArrowRight: Math.min(0.2 * wide, line.end - to) };
+      if (!(event.key in zooms) && !(event.key in shifts)) return;
       event.preventDefault();
-      const [low, high] = moves[event.key];
-      setRange(from + low * wide, to + high * wide);
+      const [low, high] = event.key in zooms ? zooms[event.key].map((part) => part * wide) : [shifts[event.key], shifts[event.key]];
+      setRange(from + low, to + high);
     });
   }
   for (const link of document.querySelectorAll("a[data-run]")) link.addEventListener("click", async (event) => {

@@ -48,7 +48,12 @@ const timelineFigure = (run) => () => {
   for (const mark of marks.filter((one) => one.trouble || ["evaluation", "checkpoint", "measured"].includes(one.kind)).slice(0, 160))
     look.shapes.push({ type: "line", x0: mark.t, x1: mark.t, y0: 0, y1: 1, yref: "paper", layer: "below",
       line: { width: 1, color: mark.trouble ? style("--trouble") : style("--line"), dash: mark.trouble ? "solid" : "dot" } });
-  look.margin = { l: 58, r: 16, t: 10, b: 76 };
+  for (const { t, seconds } of line.breaks) {
+    look.shapes.push({ type: "line", x0: t, x1: t, y0: 0, y1: 1, yref: "paper", line: { width: 2, color: style("--text"), dash: "dash" } });
+    look.annotations.push({ text: `resumed after ${say(seconds, "s")}`, x: t, y: 1, yref: "paper", xanchor: "center", yanchor: "bottom", showarrow: false, font: { size: 12 } });
+  }
+  if (line.breaks.length) look.xaxis.title.text += ", without the time between launches";
+  look.margin = { l: 58, r: 16, t: line.breaks.length ? 28 : 10, b: 76 };
   if (shown && shown.range) look.xaxis.range = shown.range;
   return { traces, look, height: 86 + tall };
 };
@@ -59,6 +64,8 @@ const middle = (list) => {
   const sorted = [...list].sort((a, b) => a - b), half = sorted.length >> 1;
   return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
 };
+// What a series reaches when it is high, without the few highest: one outlier must not make all else look small.
+const reached = (list) => list.map(Math.abs).sort((a, b) => a - b)[Math.floor(0.95 * (list.length - 1))];
 const moved = (run, from, to) => {
   const line = run.timeline, measured = run.events.find((mark) => mark.kind === "measured");
   const begin = measured ? measured.t : line.start, steps = line.series.find((one) => one.of === "all tasks");
@@ -72,12 +79,12 @@ const moved = (run, from, to) => {
       else if (times[place] >= begin && times[place] <= end) rest.push(value);
     });
     if (here.length < 2 || rest.length < 4) continue;
-    const now = middle(here), before = middle(rest), most = Math.max(...rest.map(Math.abs), ...here.map(Math.abs));
+    const now = middle(here), before = middle(rest), high = reached([...rest, ...here]);
     const spread = 1.4826 * middle(rest.map((value) => Math.abs(value - before)));
     const change = now - before;
-    const score = Math.abs(change) / (spread + 0.02 * Math.abs(before) + 0.002 * most || 1);
+    const score = Math.abs(change) / Math.max(spread + 0.02 * Math.abs(before), 1e-12);
     const relative = Math.abs(change) / Math.max(Math.abs(before), Math.abs(now), 1e-12);
-    if (score > 3 && relative > 0.1 && Math.abs(change) > 0.02 * most) found.push({ series, now, before, score: Math.min(score, 50) * relative });
+    if (score > 3 && relative > 0.1 && Math.abs(change) > 0.02 * high) found.push({ series, now, before, score: Math.min(score, 50) * relative });
   }
   return found.sort((a, b) => b.score - a.score);
 };
@@ -162,7 +169,9 @@ const stepsFigure = (run) => () => {
   return { traces, look: { barmode: "stack", bargap: 0.03, xaxis: { title: { text: `step time, ${unit}${times.beyond ? `<br>last bar: and ${times.beyond} longer, up to ${say(times.most, "s")}` : ""}` } }, yaxis: { title: { text: "steps" } }, showlegend: traces.length > 1, margin: { l: 58, r: 16, t: 14, b: 96 } } };
 };
 const serversFigure = (run) => () => {
-  const servers = run.figures.servers || [];
+  const servers = run.figures.servers || [], { is_program, num_ps } = run.figures;
+  if (!servers.length && is_program) return nothing("not known of a user's own program");
+  if (!servers.length && num_ps) return nothing("no variables were placed<br>on the servers");
   if (!servers.length) return nothing("no servers: every training task<br>holds all variables");
   const parts = [0, 1, 2].map((rank) => ({ type: "bar", name: ["largest variable", "second largest", "third largest"][rank], x: servers.map((one) => safe(short(one.task))), y: servers.map((one) => (one.largest[rank] ? one.largest[rank].bytes : 0)),
     text: servers.map((one) => (one.largest[rank] ? `${safe(one.largest[rank].name)}${one.largest[rank].part ? ` (part ${safe(one.largest[rank].part)})` : ""}: ${say(one.largest[rank].bytes, "B")}` : "")), textposition: "none", hoverinfo: "text", marker: { color: color(rank) } }));
@@ -171,6 +180,8 @@ const serversFigure = (run) => () => {
 };
 const stalenessFigure = (run) => () => {
   const stale = run.figures.staleness;
+  if (!stale && run.figures.is_program) return nothing("not known of a user's own program");
+  if (!stale && run.figures.strategy === "ps-async") return nothing("no gradient was pushed");
   if (!stale) return nothing("no gradient is ever stale<br>in this strategy");
   const keys = Object.keys(stale.histogram).map(Number);
   return { traces: [{ type: "bar", x: keys, y: keys.map((key) => stale.histogram[key] / stale.gradients), marker: { color: color(0) }, hovertemplate: "%{y:.1%} of all gradients were %{x} updates behind<extra></extra>" }],
