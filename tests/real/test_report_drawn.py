@@ -190,7 +190,7 @@ def test_keys_with_ctrl_are_the_browsers_and_arrows_stop_at_the_ends(opened: Bro
 
 
 def test_durations_are_said_as_the_tables_say_them(opened: Browser) -> None:
-    seconds = [0.0000042, 0.0123, 0.9, 1.0, 59.4, 60.0, 75.0, 119.6, 3599.7, 7200.0, 86_000.0]
+    seconds = [0.0000042, 0.0009996, 0.0123, 0.9, 0.9996, 1.0, 59.4, 59.97, 60.0, 75.0, 119.6, 3599.7, 7200.0, 86_000.0]
     said = opened.ask(f"{json.dumps(seconds)}.map((one) => headway.say(one, 's'))")
     assert said == [format_seconds(one) for one in seconds]
 

@@ -37,9 +37,10 @@ const scaled = (value, unit, names) => {
 const say = (value, unit) => {
   if (value === null || value === undefined) return "-";
   if (unit === "s") {
-    if (Math.abs(value) < 1e-3) return `${(value * 1e6).toFixed(0)} µs`;
-    if (Math.abs(value) < 1) return `${digits(value * 1e3)} ms`;
-    if (value < 60) return `${value.toFixed(1)} s`;
+    // What rounds up to the next unit is said in it, as units.py does.
+    if (Math.abs(value) * 1e6 < 999.5) return `${(value * 1e6).toFixed(0)} µs`;
+    if (Math.abs(value) * 1e3 < 999.5) return `${digits(value * 1e3)} ms`;
+    if (value < 59.95) return `${value.toFixed(1)} s`;
     const two = (part) => String(part).padStart(2, "0"), whole = Math.round(value), minutes = Math.floor(whole / 60);
     return minutes < 60 ? `${minutes} min ${two(whole % 60)} s` : `${Math.floor(minutes / 60)} h ${two(minutes % 60)} min`;
   }
