@@ -35,7 +35,10 @@ TASK_RATES = {"cpu_seconds": "cpus", "context_switches": "context_switches"}
 TASK_LEVELS = {"rss": "rss", "threads": "threads"}
 KINDS = "'node_ready', 'restarting', 'agent_lost', 'rollback', 'task_exited'"
 NO_MEMORY = "no more memory"  # what the launcher says of a task that was killed for want of it (launch/messages.py)
+# Columns that are looked at: others of large tables would cost as much to read.
 STEPS = "task, t, attempt, num_steps, seconds, input_seconds, loss, examples, warmup"
+NODE_SAMPLES = ", ".join(["node", "t", "sampler", *NODE_RATES, *NODE_LEVELS, "memory_limit", "oom_kills"])
+TASK_SAMPLES = ", ".join(["task", "t", "sampler", "attempt", *TASK_RATES, *TASK_LEVELS])
 
 
 def read(run: Run, figures: dict[str, Any] | None = None) -> Facts:
@@ -59,7 +62,7 @@ def read(run: Run, figures: dict[str, Any] | None = None) -> Facts:
         stale = table("steps", "unnest(staleness) as staleness", inside)
         updates = table("updates", "t, spread, tasks[-1] as last", inside)
         events = table("events", "t, kind, data", f"kind in ({KINDS})")
-        samples, usage = table("node_samples"), table("task_samples")
+        samples, usage = table("node_samples", NODE_SAMPLES), table("task_samples", TASK_SAMPLES)
         pauses = [
             (float(row_end) - float(seconds), float(row_end), what)
             for name, what in (("evaluations", "evaluation"), ("checkpoints", "checkpoint"))
@@ -161,21 +164,19 @@ def _task(
     window: tuple[float, float],
 ) -> Task:
     start, end = window
-    t, mine = _filled(steps["t"]), np.asarray(steps["task"]) == name
-    inside = mine & ~_filled(steps["warmup"]).astype(bool) & (t > start) & (t <= end)
+    mine = np.asarray(steps["task"]) == name
+    own = {key: _filled(column[mine]) for key, column in steps.items() if key != "task"}
+    inside = ~own["warmup"].astype(bool) & (own["t"] > start) & (own["t"] <= end)
     owner = np.asarray(usage["task"]) == name
-    samples = {key: _filled(column)[owner] for key, column in usage.items() if key not in ("task", "node")}
+    samples = {key: _filled(column[owner]) for key, column in usage.items() if key != "task"}
     threads = (job["cluster"].get(role_of(name), {}).get("threads") or {}).get("intra_op")
     return Task(
         name,
         node,
-        {
-            key: _filled(steps[key])[inside]
-            for key in ("t", "seconds", "num_steps", "input_seconds", "loss", "examples")
-        },
+        {key: own[key][inside] for key in ("t", "seconds", "num_steps", "input_seconds", "loss", "examples")},
         _series(samples, "attempt", TASK_RATES, TASK_LEVELS, start, end),
         threads,
-        len(set(_filled(steps["attempt"])[mine])) or 1,
+        len(set(own["attempt"])) or 1,
     )
 
 

@@ -101,6 +101,8 @@ def show_tables(connection: duckdb.DuckDBPyConnection, run: Run) -> None:
 def _cost(run: Run, prices: Mapping[str, float]) -> dict[str, Any]:
     """`cost`: None where it is not known what its nodes cost. `priced`: which of the prices are of nodes that it has; a
     single machine has no server."""
+    if not prices and not any(node.get("type") for node in (run.job["site"].get("nodes") or {}).values()):
+        return {"cost": None, "priced": []}  # its events need not be read for that
     nodes = node_names(run.rows("events")) if prices else []
     own = {key: price for key, price in prices.items() if key in (EVERY_NODE, *nodes, *map(kind_of, nodes))}
     try:
