@@ -31,11 +31,21 @@ def found(rule: str, trouble: bool = True) -> dict[str, Any]:
     return {"rule": rule, "trouble": trouble, "certainty": "likely", "text": f"{rule}!"}
 
 
-@pytest.mark.parametrize("rule", sorted(NAMES))
-def test_every_rule_has_three_variants_and_the_last_was_kept_out(rule: str) -> None:
-    mine = [cell for cell in CELLS if cell.condition == rule and not cell.part]
+STATEMENTS = dict.fromkeys(cell.statement for cell in CELLS if cell.condition != HEALTHY and not cell.part)
+
+
+@pytest.mark.parametrize("statement", STATEMENTS, ids=lambda one: " ".join(map(str, one)))
+def test_every_statement_has_three_variants_and_the_last_was_kept_out(statement: tuple[str, bool | None, str]) -> None:
+    """A rule that says one of two things (storage is the cause, or is not) has as many of each."""
+    mine = [cell for cell in CELLS if cell.statement == statement and not cell.part]
     assert len(mine) >= 3
     assert [cell.kept_out for cell in mine] == [False] * (len(mine) - 1) + [True]
+
+
+@pytest.mark.parametrize("rule", sorted(NAMES))
+def test_what_a_rule_says_is_told_apart(rule: str) -> None:
+    two = {"storage", "server_count", "throughput_change"}  # is or is not; too few or enough; at once or bit by bit
+    assert len([one for one in STATEMENTS if one[0] == rule]) == (2 if rule in two else 1)
 
 
 def test_there_are_ten_healthy_runs_and_names_are_of_one_cell_each() -> None:
