@@ -119,6 +119,12 @@ def test_a_stored_result_has_no_problem(cell: Cell) -> None:
     assert problems_of(cell, read_results(stored())[0][cell.name]) == []
 
 
+def test_a_loss_that_rises_and_stays_a_number_was_provoked_too() -> None:
+    """In the other cells it is none any more: they say nothing of the limit of how far it may rise."""
+    seen = read_results(stored())[0]["staleness-d"]
+    assert any("The training loss rose from" in one["text"] for one in seen.found if one["rule"] == "staleness")
+
+
 def test_healthy_runs_have_no_trouble() -> None:
     known, _ = read_results(stored())
     healthy = [known[cell.name] for cell in CELLS if cell.condition == HEALTHY]
