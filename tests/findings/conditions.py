@@ -263,7 +263,7 @@ CELLS = (
     Cell("staleness", "b", "CNN, 2 tasks, pulls ahead, learning rate 0.4 with momentum",
          job(strategy={"kind": "ps-async", "pull_ahead": 1}, batch=10,
              workload={"optimizer": {"name": "momentum", "learning_rate": 0.4}})),
-    Cell("staleness", "d", "transformer, 2 tasks, pulls ahead, learning rate 0.8 with momentum: the loss stays a number",
+    Cell("staleness", "d", "transformer, 2 tasks, pulls ahead, learning rate 0.8, momentum: the loss stays a number",
          job(TRANSFORMER, strategy={"kind": "ps-async", "pull_ahead": 1}, batch=100,
              workload={"optimizer": {"name": "momentum", "learning_rate": 0.8}})),
     Cell("staleness", "c", "linear regression on 8 features, 2 tasks, pulls ahead, learning rate 0.8",
