@@ -391,6 +391,7 @@ EXPLAINED = {
     ("throughput_change-a", "server_network"): "Before its credits are gone the server sends at full rate.",
     ("unbalanced", "server_network"): "The server that holds nearly everything carries nearly all traffic.",
     ("staleness-b", "server_network"): "Batches of 10 leave little to compute between two exchanges: the link is full.",
+    ("staleness-d", "server_network"): "Tasks that pull ahead send and receive all the time: the link is full.",
     ("server_cpu", "warmup"): "Five steps of warm-up are too few where a step takes milliseconds.",
     ("too_small", "warmup"): "Five steps of warm-up are too few where a step takes milliseconds.",
     ("credits", "warmup"): "Five steps of warm-up are too few where a step takes milliseconds.",
