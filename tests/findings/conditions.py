@@ -1,7 +1,8 @@
 """The conditions that findings are about, each provoked in at least three ways on emulated hosts. Data only.
 
-Of each condition the last variant was kept out when limits were set. run_findings.py runs them, findings_page.py makes
-docs/findings.md. To add a rule, add its file, and three cells here: tests/unit/test_findings_matrix.py wants them.
+A condition is a rule and what it says: storage is the cause, or it is not. Of each the last variant was kept out when
+limits were set. run_findings.py runs them, findings_page.py makes docs/findings.md. To add a rule, add its file, and
+three cells here: tests/unit/test_findings_matrix.py wants them.
 """
 
 from __future__ import annotations
@@ -44,6 +45,11 @@ class Cell:
     @property
     def name(self) -> str:
         return f"{self.condition}-{self.variant}"
+
+    @property
+    def statement(self) -> tuple[str, bool | None, str | None]:
+        """What must be said. A rule may say one of several things: each of them has its variants."""
+        return self.condition, self.trouble, self.says
 
 
 CNN = "mnist_cnn"
@@ -195,6 +201,9 @@ CELLS = (
     Cell("storage", "b", "large photographs from a disk of 15 MB/s, single",
          photographs(layout="W", strategy="single", worker={"disk": {"read": "15MB/s"}, "cpus": 0.8}), photos=True,
          trouble=True),
+    Cell("storage", "f", "large photographs from a disk of 8 MB/s, allreduce",
+         photographs(layout="W-W", strategy="allreduce", worker={"disk": {"read": "8MB/s"}, "cpus": 0.5}), photos=True,
+         trouble=True, **OUT),
     Cell("storage", "d", "large photographs from a disk of 400 MB/s, single: storage is not the cause",
          photographs(layout="W", strategy="single", worker={"disk": {"read": "400MB/s"}, "cpus": 0.6}), photos=True,
          trouble=False),
@@ -217,18 +226,20 @@ CELLS = (
          job(TRANSFORMER, "PW-W", worker={"cpus": 0.4}, batch=100), **OUT),
     # --- over time
     Cell("throughput_change", "a", "CNN, the server's credits run out",
-         job(batch=10, seconds=40, ps={"cpus": 0.5, "credits": {"per_hour": 2.0, "start": 0.06}})),
+         job(batch=10, seconds=40, ps={"cpus": 0.5, "credits": {"per_hour": 2.0, "start": 0.06}}), says="fell after"),
     Cell("throughput_change", "b", "ResNet, allreduce, the workers' credits run out",
          job(RESNET, "W-W", "allreduce", 50, seconds=40,
-             worker={"cpus": 0.6, "credits": {"per_hour": 10.0, "start": 0.19}})),
-    Cell("throughput_change", "d", "a program that becomes slower little by little, to 0.4 of its rate",
-         program("drift", 30, 1.5), says="fell little by little"),
-    Cell("throughput_change", "e", "one task that becomes slower little by little, to a third of its rate",
-         program("drift", 40, 2, layout="W"), says="fell little by little"),
-    Cell("throughput_change", "f", "a program that becomes faster little by little, to 2.5 times its rate",
-         program("drift", 30, -0.6), says="rose little by little"),
+             worker={"cpus": 0.6, "credits": {"per_hour": 10.0, "start": 0.19}}), says="fell after"),
     Cell("throughput_change", "c", "a program that slows down to half its rate", program("slow", 30),
          says="fell after", **OUT),
+    Cell("throughput_change", "d", "a program that becomes slower little by little, to 0.4 of its rate",
+         program("drift", 30, 1.5), says="little by little"),
+    Cell("throughput_change", "e", "one task that becomes slower little by little, to a third of its rate",
+         program("drift", 40, 2, layout="W"), says="little by little"),
+    Cell("throughput_change", "f", "a program that becomes faster little by little, to 2.5 times its rate",
+         program("drift", 30, -0.6), says="little by little"),
+    Cell("throughput_change", "g", "three tasks that become slower little by little, to 0.45 of their rate",
+         program("drift", 36, 1.2, layout="W-W-W"), says="little by little", **OUT),
     Cell("credits", "a", "softmax, the server has nearly none",
          job(SOFTMAX, ps={"cpus": 0.4, "credits": {"per_hour": 6.0, "start": 0.06}})),
     Cell("credits", "b", "CNN, workers have few",
@@ -252,13 +263,16 @@ CELLS = (
     Cell("staleness", "b", "CNN, 2 tasks, pulls ahead, learning rate 0.4 with momentum",
          job(strategy={"kind": "ps-async", "pull_ahead": 1}, batch=10,
              workload={"optimizer": {"name": "momentum", "learning_rate": 0.4}})),
+    Cell("staleness", "d", "transformer, 2 tasks, pulls ahead, learning rate 0.8, momentum: the loss stays a number",
+         job(TRANSFORMER, strategy={"kind": "ps-async", "pull_ahead": 1}, batch=100,
+             workload={"optimizer": {"name": "momentum", "learning_rate": 0.8}})),
     Cell("staleness", "c", "linear regression on 8 features, 2 tasks, pulls ahead, learning rate 0.8",
          regression([8], "PS-W-W", {"kind": "ps-async", "pull_ahead": 1}, 0.8), **OUT),
     Cell("too_small", "a", "softmax, ps-async, 2 tasks", job(SOFTMAX, seconds=8)),
     Cell("too_small", "b", "softmax, allreduce, 2 tasks", job(SOFTMAX, "W-W", "allreduce", seconds=8)),
     Cell("too_small", "s1", "softmax, single", single(SOFTMAX, 25, seconds=8), part=True),
     Cell("too_small", "s", "a sweep: softmax, single and ps-async with 2 tasks",
-         trials=("too_small-s1", "too_small-a"), settings="cluster.training", trouble=True),
+         trials=("too_small-s1", "too_small-a"), settings="cluster.training"),
     Cell("too_small", "c", "softmax, ps-sync, 2 tasks, batches of 100",
          job(SOFTMAX, "PS-W-W", "ps-sync", 100, seconds=8), **OUT),
     # --- the measurement
@@ -298,6 +312,12 @@ CELLS = (
              measure={"warmup": 2}), part=True),
     Cell("server_count", "e", "too few: CNN, ps-sync, 1 and 2 servers at 300 Mbit/s",
          trials=("server_network-c", "server_count-e1"), settings="cluster.ps", trouble=True),
+    Cell("server_count", "g1", "wide autoencoder, ps-sync, one server at 150 Mbit/s",
+         job(WIDE, strategy="ps-sync", ps={"rate": "150Mbit"}, seconds=20, measure={"warmup": 2}), part=True),
+    Cell("server_count", "g2", "wide autoencoder, ps-sync, two servers at 150 Mbit/s",
+         job(WIDE, "PS-PS-W-W", "ps-sync", ps={"rate": "150Mbit"}, seconds=20, measure={"warmup": 2}), part=True),
+    Cell("server_count", "g", "too few: wide autoencoder, ps-sync, 1 and 2 servers at 150 Mbit/s",
+         trials=("server_count-g1", "server_count-g2"), settings="cluster.ps", trouble=True, **OUT),
     Cell("server_count", "b1", "CNN, batches of 240, one server at 4 Gbit/s",
          job(batch=240, ps={"rate": "4Gbit"}, worker={"rate": "4Gbit"}, seconds=20), part=True),
     Cell("server_count", "b2", "CNN, batches of 240, two servers at 4 Gbit/s",
@@ -348,7 +368,7 @@ EXPLAINED = {
     ("chief_undersized", "straggler"): "The chief is the slow task.",
     ("loopback", "straggler"): "The task without a server beside it has the longer way.",
     ("barrier", "straggler"): "The task that is waited for is always the same.",
-    ("barrier", "chief_undersized"): "The task that is waited for is the chief, and its CPU is full.",
+    ("barrier-b", "chief_undersized"): "The task that is waited for is the chief, on a machine with half the CPUs.",
     ("oversized-c", "straggler"): "A fast chief waits for a slow worker, which is what makes it oversized.",
     ("oversized-c", "barrier"): "A fast chief waits for a slow worker, which is what makes it oversized.",
     ("input_bound", "storage"): "It says that storage is not the cause (good to know).",
@@ -368,13 +388,10 @@ EXPLAINED = {
         "throughput_change-f",
         "warmup",
     ): "A rate that rises all the time looks like an unfinished warm-up.",
-    (
-        "baseline-c",
-        "too_small",
-    ): "Beside a machine of twice their size two small ones look slow.",
     ("throughput_change-a", "server_network"): "Before its credits are gone the server sends at full rate.",
     ("unbalanced", "server_network"): "The server that holds nearly everything carries nearly all traffic.",
     ("staleness-b", "server_network"): "Batches of 10 leave little to compute between two exchanges: the link is full.",
+    ("staleness-d", "server_network"): "Tasks that pull ahead send and receive all the time: the link is full.",
     ("server_cpu", "warmup"): "Five steps of warm-up are too few where a step takes milliseconds.",
     ("too_small", "warmup"): "Five steps of warm-up are too few where a step takes milliseconds.",
     ("credits", "warmup"): "Five steps of warm-up are too few where a step takes milliseconds.",
@@ -382,6 +399,8 @@ EXPLAINED = {
     ("server_count-a1", "server_network"): "Each of two servers at 250 Mbit/s is still full.",
     ("server_count-d1", "server_network"): "Each of two servers at 200 Mbit/s is still full.",
     ("server_count-e1", "server_network"): "Each of two servers at 300 Mbit/s is still full.",
+    ("server_count-g1", "server_network"): "One server at 150 Mbit/s is full.",
+    ("server_count-g2", "server_network"): "Each of two servers at 150 Mbit/s is still full.",
     ("servers_beside", "server_network"): "The server's network is the reason to put it beside the tasks.",
     ("memory_limit-b", "memory_grows"): "Memory grows until it is used up.",
     ("noisy_machine", "throughput_change"): "Other processes that come and go change throughput.",

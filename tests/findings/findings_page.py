@@ -150,8 +150,8 @@ def _matrix(known: Mapping[str, Result], machine: Mapping[str, Any]) -> list[str
         "`?`.",
         "",
         "Rows are conditions, columns what the rules said in their cells: `x` found, `-` not found though provoked, "
-        "`o` trouble found besides, `i` good to know; a sign for each variant, the last one kept out. Off the "
-        "diagonal every sign is explained below.",
+        "`o` trouble found besides, `i` good to know; a sign for each variant, the last one kept out (of a rule that "
+        "says one of two things, the last one for each). Off the diagonal every sign is explained below.",
         "",
     ]
     names = [rule.name for rule in rules()]

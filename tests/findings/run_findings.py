@@ -245,7 +245,7 @@ def rounds(cells: list[Cell]) -> list[Cell]:
     that is broken off has seen every condition."""
 
     def number(cell: Cell) -> int:
-        return int(cell.variant) // 4 if cell.variant.isdigit() else "acbdefs".index(cell.variant[0])
+        return int(cell.variant) // 4 if cell.variant.isdigit() else "acbdefgs".index(cell.variant[0])
 
     return sorted((cell for cell in cells if cell.job), key=number)
 

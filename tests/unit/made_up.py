@@ -32,7 +32,7 @@ def node(
 def task(
     name: str, on: str | None, step: Any = STEP, input_seconds: float = 0.001, seconds: float = SECONDS, **more: Any
 ) -> Task:
-    """`step`: seconds of each step, a number or one for each."""
+    """`step`: seconds of each step, a number or one for each; `batch`: examples of a step."""
     is_one = isinstance(step, (int, float))
     lengths = np.full(round(seconds / step), step) if is_one else np.asarray(step, dtype=float)
     t = START + np.cumsum(lengths)
@@ -43,7 +43,7 @@ def task(
         "num_steps": np.ones(len(t)),
         "input_seconds": np.full(len(t), input_seconds),
         "loss": np.asarray(loss, dtype=float),
-        "examples": np.full(len(t), 100.0),
+        "examples": np.full(len(t), float(more.pop("batch", 100))),
     }
     samples = times(seconds)
     usage = {"t": samples, "seconds": np.full(len(samples), 0.2), "cpus": np.full(len(samples), 0.25)}

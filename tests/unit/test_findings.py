@@ -10,9 +10,8 @@ import pytest
 from made_up import GBIT, SECONDS, START, healthy, node, server, synchronous, task, times
 
 from headway.findings import Finding, rules
-from headway.findings.apply import of_facts, of_trials
+from headway.findings.apply import of_facts
 from headway.findings.facts import Facts
-from headway.findings.sweeps import SweepFacts, TrialFacts
 from headway.findings.words import amount, cpus, percent, quantity
 
 WORKERS = (node("worker0", "worker/0"), node("worker1", "worker/1"))
@@ -292,61 +291,6 @@ def test_an_idle_machine_and_a_layout_to_try_are_good_to_know() -> None:
     assert not any(one.trouble for one in found.values())
     assert "0.1 CPUs would do" in found["oversized"].text
     assert "PW-PW" in found["servers_beside"].advice
-
-
-# --- sweeps --------------------------------------------------------------------------------------------------
-def trial(name: str, rate: float, **more: Any) -> TrialFacts:
-    return TrialFacts(name, samples=(rate, rate * 1.01, rate * 0.99), **{"strategy": "ps-async", "tasks": 2, **more})
-
-
-def with_servers(*rates: float) -> SweepFacts:
-    counted = enumerate(rates, start=1)
-    return SweepFacts("s", tuple(trial(f"ps{n}", rate, num_ps=n, settings={"cluster.ps": n}) for n, rate in counted))
-
-
-def test_one_server_is_enough_or_too_few() -> None:
-    (enough,) = of_trials(with_servers(100, 102, 101))
-    assert (enough.trouble, enough.title) == (False, "One server is enough")
-    (few,) = of_trials(with_servers(100, 170, 160))
-    assert (few.trouble, few.certainty) == (True, "certain")
-    assert "2 are 70 % faster" in few.text
-    assert of_trials(with_servers(100, 107)) == []
-
-
-@pytest.mark.parametrize(
-    ("base", "said"),
-    [
-        ({"strategy": "ps-async", "tasks": 1}, "ps-async with one training task"),
-        ({"strategy": "single", "tasks": 1, "node_cpus": 0.8}, "0.8 CPUs"),
-        ({"strategy": "single", "tasks": 1, "batch_size": 50}, "batch is 50"),
-    ],
-)
-def test_a_baseline_that_is_not_what_it_is_called(base: dict[str, Any], said: str) -> None:
-    others = trial("two", 180, node_cpus=0.4, batch_size=100)
-    first = trial("one", 100, is_baseline=True, **{"node_cpus": 0.4, "batch_size": 100, **base})
-    (found,) = [one for one in of_trials(SweepFacts("s", (first, others))) if one.rule == "baseline"]
-    assert said in found.text
-
-
-def test_a_true_baseline_is_not_complained_of() -> None:
-    base = trial("one", 100, is_baseline=True, strategy="single", tasks=1, node_cpus=0.4)
-    assert of_trials(SweepFacts("s", (base, trial("two", 180, node_cpus=0.4)))) == []
-
-
-def test_a_single_machine_that_wins_shows_a_model_too_small_to_distribute() -> None:
-    base = trial("one", 500, is_baseline=True, strategy="single", tasks=1)
-    (found,) = of_trials(SweepFacts("s", (base, trial("two", 180), trial("three", 150, tasks=3))))
-    assert (found.rule, found.certainty) == ("too_small", "certain")
-
-
-def test_accuracy_lost_to_staleness_shows_in_a_sweep() -> None:
-    fresh = trial("sync", 100, strategy="ps-sync", accuracy=0.97, steps=500)
-    stale = trial("async", 180, accuracy=0.91, staleness=2.5, steps=500)
-    (found,) = of_trials(SweepFacts("s", (fresh, stale)))
-    assert (found.rule, found.certainty) == ("staleness", "likely")
-    assert "6.0 points" in found.text
-    by_time = [dataclasses.replace(one, steps=None) for one in (fresh, stale)]  # which has made more steps is not said
-    assert of_trials(SweepFacts("s", tuple(by_time))) == []
 
 
 # --- words ---------------------------------------------------------------------------------------------------

@@ -31,11 +31,21 @@ def found(rule: str, trouble: bool = True) -> dict[str, Any]:
     return {"rule": rule, "trouble": trouble, "certainty": "likely", "text": f"{rule}!"}
 
 
-@pytest.mark.parametrize("rule", sorted(NAMES))
-def test_every_rule_has_three_variants_and_the_last_was_kept_out(rule: str) -> None:
-    mine = [cell for cell in CELLS if cell.condition == rule and not cell.part]
+STATEMENTS = dict.fromkeys(cell.statement for cell in CELLS if cell.condition != HEALTHY and not cell.part)
+
+
+@pytest.mark.parametrize("statement", STATEMENTS, ids=lambda one: " ".join(map(str, one)))
+def test_every_statement_has_three_variants_and_the_last_was_kept_out(statement: tuple[str, bool | None, str]) -> None:
+    """A rule that says one of two things (storage is the cause, or is not) has as many of each."""
+    mine = [cell for cell in CELLS if cell.statement == statement and not cell.part]
     assert len(mine) >= 3
     assert [cell.kept_out for cell in mine] == [False] * (len(mine) - 1) + [True]
+
+
+@pytest.mark.parametrize("rule", sorted(NAMES))
+def test_what_a_rule_says_is_told_apart(rule: str) -> None:
+    two = {"storage", "server_count", "throughput_change"}  # is or is not; too few or enough; at once or bit by bit
+    assert len([one for one in STATEMENTS if one[0] == rule]) == (2 if rule in two else 1)
 
 
 def test_there_are_ten_healthy_runs_and_names_are_of_one_cell_each() -> None:
@@ -107,6 +117,12 @@ def test_every_cell_has_a_stored_result_of_the_job_that_it_has_now() -> None:
 def test_a_stored_result_has_no_problem(cell: Cell) -> None:
     """What was provoked was found, what else was found is explained, and no run broke off."""
     assert problems_of(cell, read_results(stored())[0][cell.name]) == []
+
+
+def test_a_loss_that_rises_and_stays_a_number_was_provoked_too() -> None:
+    """In the other cells it is none any more: they say nothing of the limit of how far it may rise."""
+    seen = read_results(stored())[0]["staleness-d"]
+    assert any("The training loss rose from" in one["text"] for one in seen.found if one["rule"] == "staleness")
 
 
 def test_healthy_runs_have_no_trouble() -> None:

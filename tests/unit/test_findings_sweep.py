@@ -13,6 +13,7 @@ from headway.bench.folder import SweepFolder
 from headway.cli import app
 from headway.cli.findings import in_common
 from headway.findings import Finding, of_sweep
+from headway.findings.sweeps import read_sweep
 from headway.spec.sweep import load_sweep
 
 JOB = {
@@ -38,6 +39,14 @@ def test_trials_are_read_with_their_settings_and_rates(sweep: SweepFolder) -> No
     assert found.title == "One server is enough"
     assert found.run == sweep.name
     assert "1: 49" in found.text
+
+
+def test_trials_are_read_with_the_work_that_they_are(sweep: SweepFolder) -> None:
+    """By which it is known whether two of them may be compared."""
+    first, second = read_sweep(sweep).trials
+    assert first.workload["batch_size"] == first.asked_batch == 100
+    assert "stop" not in first.workload
+    assert first.is_same_work(second)
 
 
 def test_the_command_takes_a_sweep(sweep: SweepFolder) -> None:

@@ -130,6 +130,12 @@ class Task:
         """Median time of one step; NaN without any."""
         return median(self.get("seconds") / self.get("num_steps")) if len(self.get("t")) else float("nan")
 
+    @property
+    def batch(self) -> float:
+        """Examples of one step, in the median; NaN where that is not known."""
+        known = len(self.get("t")) and len(self.get("examples"))
+        return median(self.get("examples") / self.get("num_steps")) if known else float("nan")
+
 
 @dataclass(frozen=True)
 class Facts:

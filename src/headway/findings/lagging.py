@@ -8,14 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from headway.findings.facts import Facts, Task, median
-from headway.findings.words import percent, times
+from headway.findings.words import percent, quantity, times
 from headway.units import format_seconds
+
+ALIKE = 1.1  # batches, and machines, that differ by less are the same
+LARGER = 1.2  # times the others' batch: then it may be why a task comes late
 
 
 @dataclass(frozen=True)
 class Lag:
     factor: float
-    """Times as long as the others need for a step."""
+    """Times as long as the others need for a step; in ps-async for an example, if batches differ."""
     text: str
 
 
@@ -28,13 +31,36 @@ def lag(facts: Facts, task: Task) -> Lag | None:
         return _last(facts, task)
     if facts.strategy == "allreduce":
         return _awaited(facts, task, others)
-    theirs = median(np.array([other.step_seconds for other in others]))
-    factor = task.step_seconds / theirs if theirs > 0 else 0.0
+    # Nobody waits for a step of ps-async: one that takes longer because its batch is larger is not behind.
+    batches = [one.batch for one in facts.training]
+    by_example = all(batch > 0 for batch in batches) and max(batches) > ALIKE * min(batches)
+    mine, *each = [one.step_seconds / (one.batch if by_example else 1.0) for one in (task, *others)]
+    theirs = median(np.array(each))
+    factor = mine / theirs if theirs > 0 else 0.0
     if not factor > 1:
         return None
-    return Lag(
-        factor, f"{format_seconds(task.step_seconds)} a step, {times(factor)} the others' {format_seconds(theirs)}"
-    )
+    of = "an example" if by_example else "a step"
+    return Lag(factor, f"{format_seconds(mine)} {of}, {times(factor)} the others' {format_seconds(theirs)}")
+
+
+def larger_batch(facts: Facts, task: Task) -> str | None:
+    """In words, where a task's batch is so much larger than the others' that they wait for it in a synchronous
+    strategy."""
+    theirs = median(np.array([other.batch for other in facts.training if other is not task]))
+    if not facts.is_synchronous or not task.batch >= LARGER * theirs:
+        return None
+    return f"its batch is {quantity(task.batch)}, the others' {quantity(theirs)}"
+
+
+def has_less(facts: Facts, task: Task) -> bool:
+    """Whether its machine has fewer CPUs than the other training tasks', or more tasks on it."""
+    mine = facts.node_of(task)
+    others = [node for other in facts.training if (node := facts.node_of(other)) and node is not mine]
+    if mine is None or not others:
+        return False
+    theirs = median(np.array([node.cpus or np.nan for node in others]))
+    is_smaller = mine.cpus is not None and mine.cpus * ALIKE < theirs
+    return is_smaller or len(mine.tasks) > median(np.array([float(len(node.tasks)) for node in others]))
 
 
 def _last(facts: Facts, task: Task) -> Lag | None:
@@ -60,7 +86,8 @@ def _awaited(facts: Facts, task: Task, others: list[Task]) -> Lag | None:
     if mine is None or not theirs or any(node is mine for node in theirs):
         return None
     busy = mine.mean("cpus") / mine.cpus if mine.cpus else float("nan")
-    most = max(node.mean("cpus") / node.cpus if node.cpus else float("nan") for node in theirs)
+    shares = [node.mean("cpus") / node.cpus for node in theirs if node.cpus]
+    most = max((share for share in shares if not np.isnan(share)), default=0.0)
     if not busy > most > 0 or busy < 0.8:
         return None
     return Lag(busy / most, f"it used {percent(busy)} of its CPUs and the others at most {percent(most)}: they waited")

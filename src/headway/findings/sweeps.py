@@ -7,10 +7,15 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from headway.metrics.factors import NOT_OF_BASELINES, Measured, is_baseline_of
 from headway.record.usage import limits_of
 
 if TYPE_CHECKING:
     from headway.bench.folder import SweepFolder, Trial
+
+
+# What may differ between trials that are the same work in another way. Examples, not steps, tell how much work it is.
+WAYS = {*NOT_OF_BASELINES, "strategy.kind", "workload.stop.steps"}
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,10 @@ class TrialFacts:
     batch_size: int | None = None
     steps: int | None = None
     """Global steps asked for."""
+    asked_batch: int | None = None
+    """Examples of one of them: of a ps-sync step those of all tasks, of a ps-async step those of one."""
+    workload: Mapping[str, Any] = field(default_factory=dict)
+    """Its settings, but for when to stop; empty where they are not known."""
     samples: tuple[float, ...] = ()
     """Examples per second of each run that counts."""
     accuracy: float | None = None
@@ -42,6 +51,27 @@ class TrialFacts:
     @property
     def median(self) -> float:
         return median(self.samples) if self.samples else 0.0
+
+    @property
+    def examples(self) -> int | None:
+        """Examples asked for; None: a run that ends after some time, or tasks that differ."""
+        return self.steps * self.asked_batch if self.steps and self.asked_batch else None
+
+    def is_same_work(self, other: TrialFacts) -> bool:
+        """Whether the two differ in nothing but strategy and size of the cluster. (They may train for longer.)"""
+        names = ("model", "dataset", "data", "batch_size", "workload")
+        if any(getattr(self, name) != getattr(other, name) for name in names):
+            return False
+        mine, theirs = ({key: value for key, value in one.settings.items() if key not in WAYS} for one in (self, other))
+        if self.is_baseline != other.is_baseline:  # it leaves open what makes no difference to it
+            return all(theirs[key] == value for key, value in mine.items() if key in theirs)
+        return mine == theirs
+
+    def is_baseline_for(self, other: TrialFacts) -> bool:
+        """Whether a speed-up of the other is against this one. Not where machines are varied and it names none."""
+        mine, theirs = (Measured(one.settings, one.tasks, one.is_baseline, one.data, ()) for one in (self, other))
+        named = {path for path in other.settings if path.startswith("site")}
+        return self.is_baseline and is_baseline_of(mine, theirs) and named <= {*self.settings}
 
 
 @dataclass(frozen=True)
@@ -70,7 +100,15 @@ def read_sweep(sweep: SweepFolder) -> SweepFacts:
 def _trial(trial: Trial) -> TrialFacts:
     figures = [run.figures for run in trial.runs if run.counts and run.figures]
     facts = trial_facts(trial.name, figures)
-    return replace(facts, settings=trial.settings, tasks=trial.tasks, is_baseline=trial.is_baseline, data=trial.data)
+    workload = {name: value for name, value in trial.job.get("workload", {}).items() if name != "stop"}
+    return replace(
+        facts,
+        settings=trial.settings,
+        tasks=trial.tasks,
+        is_baseline=trial.is_baseline,
+        data=trial.data,
+        workload=workload,
+    )
 
 
 def trial_facts(name: str, figures: Sequence[Mapping[str, Any]]) -> TrialFacts:
@@ -93,6 +131,7 @@ def trial_facts(name: str, figures: Sequence[Mapping[str, Any]]) -> TrialFacts:
         dataset=one.get("dataset"),
         batch_size=one.get("batch_size"),
         steps=one.get("asked_steps"),
+        asked_batch=one.get("asked_batch"),
         samples=tuple(rates),
         accuracy=median(accuracies) if accuracies else None,
         staleness=median(stale) if stale else None,

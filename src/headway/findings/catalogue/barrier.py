@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from math import isnan
 
 import numpy as np
 
 from headway.findings.base import Evidence, Finding, Rule
-from headway.findings.facts import Facts
+from headway.findings.facts import Facts, Task
+from headway.findings.lagging import larger_batch
 from headway.findings.words import percent
 from headway.units import format_seconds
 
@@ -32,7 +34,8 @@ def _at_servers(facts: Facts) -> Iterator[Finding]:
         return
     last, count = Counter(facts.last_of).most_common(1)[0]
     often = count / len(facts.last_of)
-    who = f"{last} came last in {percent(often)} of them" if often >= 0.6 else "it was not always the same task"
+    batch = _batch_of(facts, [task for task in facts.training if task.name == last])
+    who = f"{last} came last in {percent(often)} of them{batch}" if often >= 0.6 else "it was not always the same task"
     each = float(np.mean(spread))
     yield RULE.finding(
         "waiting at the barrier",
@@ -46,9 +49,9 @@ def _at_servers(facts: Facts) -> Iterator[Finding]:
 
 def _in_collectives(facts: Facts) -> Iterator[Finding]:
     shares = {
-        node.name: node.mean("cpus") / node.cpus
+        node.name: share
         for task in facts.training
-        if (node := facts.node_of(task)) and node.cpus
+        if (node := facts.node_of(task)) and node.cpus and not isnan(share := node.mean("cpus") / node.cpus)
     }
     if len(shares) < 2 or max(shares.values()) < 0.8:
         return
@@ -60,11 +63,17 @@ def _in_collectives(facts: Facts) -> Iterator[Finding]:
     yield RULE.finding(
         "waiting in collectives",
         f"Training tasks wait for {full}: it used {percent(shares[full])} of its CPUs, {lazy} only "
-        f"{percent(shares[lazy])}.",
+        f"{percent(shares[lazy])}{_batch_of(facts, [task for task in facts.training if task.node == full])}.",
         "likely",
         Evidence("idle while another computes", idle, "share", lazy),
         Evidence("CPUs in use", shares[full], "share", full),
     )
+
+
+def _batch_of(facts: Facts, awaited: list[Task]) -> str:
+    """Why they are waited for, where it is their batch."""
+    words = next((batch for task in awaited if (batch := larger_batch(facts, task))), None)
+    return f", for {words}" if words else ""
 
 
 RULE = Rule(

@@ -12,8 +12,8 @@ UNLIKE = 0.1  # of the baseline's CPUs
 
 def look_at_sweep(sweep: SweepFacts) -> Iterator[Finding]:
     baselines = [trial for trial in sweep.trials if trial.is_baseline]
-    others = [trial for trial in sweep.trials if not trial.is_baseline]
     for base in baselines:
+        others = [trial for trial in sweep.trials if not trial.is_baseline and base.is_baseline_for(trial)]
         problems = []
         if base.strategy != "single":
             problems.append(
@@ -50,8 +50,8 @@ RULE = Rule(
     means="A speed-up means nothing without its baseline. E1's `1 worker` is two training tasks, for the master "
     "trains, and its single machine has another size.",
     threshold="The trial that others are compared with is not strategy: single, has other than one training task, a "
-    "machine whose CPUs differ by more than a tenth from the training tasks', or another batch where that is not "
-    "varied.",
+    "machine whose CPUs differ by more than a tenth from those of the training tasks that are compared with it (where "
+    "machines are varied: those of its own kind), or another batch where that is not varied.",
     advice="baseline: {strategy: single} on the same machine; or say `relative to N training tasks` beside each "
     "speed-up.",
     needs="A sweep with a baseline.",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from headway.findings.base import Evidence, Finding, Rule
-from headway.findings.facts import Array, Facts, Node
+from headway.findings.facts import Facts, Node
 from headway.findings.words import cpus, quantity
 from headway.units import format_seconds
 
-NONE_LEFT = 0.01  # credits
 SLOWLY = 1e-6  # credits per second that any account loses by rounding
 
 
@@ -22,8 +22,8 @@ def look(facts: Facts) -> Iterator[Finding]:
         if np.count_nonzero(known) < 10:
             continue
         t, left = node.t[known], credits[known]
-        if np.any(left <= NONE_LEFT):
-            yield _ran_out(facts, node, t, left)
+        if np.any(is_out := _is_out(node)[known]):
+            yield _ran_out(facts, node, float(t[np.argmax(is_out)]))
             continue
         falling = (left[0] - left[-1]) / max(t[-1] - t[0], 1e-9)
         if falling <= SLOWLY:
@@ -41,8 +41,15 @@ def look(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _ran_out(facts: Facts, node: Node, t: Array, left: Array) -> Finding:
-    when = float(t[np.argmax(left <= NONE_LEFT)])
+def _is_out(node: Node) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Of each sample: whether the node has slowed down. What it was allowed says so; where that was not recorded, a
+    balance of nothing does. A little that is left is still the whole machine."""
+    allowed = node.get("cpus_allowed")
+    slowed = allowed < node.cpus if node.cpus else np.zeros(len(node.t), dtype=bool)
+    return np.where(np.isnan(allowed), node.get("credits") <= 0, slowed)
+
+
+def _ran_out(facts: Facts, node: Node, when: float) -> Finding:
     allowed = node.get("cpus_allowed")
     least = float(np.nanmin(allowed)) if np.any(~np.isnan(allowed)) else float("nan")
     now = f"; since then it has {cpus(least)} instead of {cpus(node.cpus)}" if node.cpus and least < node.cpus else ""
@@ -52,7 +59,7 @@ def _ran_out(facts: Facts, node: Node, t: Array, left: Array) -> Finding:
         f"CPU credits of {node.name}",
         f"The CPU credits of {node.name} ({', '.join(node.tasks)}) {said}{now}.",
         "certain",
-        Evidence("credits", float(np.min(left)), "credits", node.name, when, None),
+        Evidence("credits", float(np.nanmin(node.get("credits"))), "credits", node.name, when, None),
         *([Evidence("CPUs it may use without credits", least, "CPUs", node.name)] if not np.isnan(least) else []),
     )
 
@@ -62,7 +69,8 @@ RULE = Rule(
     title="CPU credits run out",
     means="A burstable machine is fast while it has credits and slow from then on. E5's small server fell off in the "
     "middle of training, which was found by eye.",
-    threshold="No credit is left at some time; or, at the rate of this run, none would be left after as long again.",
+    threshold="At some time no credit is left and the node may use less than it has (as long as any is left, it is as "
+    "fast as before); or, at the rate of this run, none would be left after as long again.",
     advice="A machine that is not burstable, a larger one (it earns more), or the unlimited mode of the cloud.",
     needs="Nodes with credits (site.nodes.ROLE.credits).",
     look=look,

@@ -39,7 +39,7 @@ def look(facts: Facts) -> Iterator[Finding]:
     yield RULE.finding(
         f"input of {task.name}",
         f"{task.name} waited for its input {percent(share)} of the time: {format_seconds(each)} in each step of "
-        f"{format_seconds(task.step_seconds)}.",
+        f"{format_seconds(each / share)}, in the mean.",
         "certain" if share >= 0.4 else "likely",
         Evidence("time waiting for input", share, "share", task.name),
         Evidence("waiting for input in a step", each, "s", task.name),

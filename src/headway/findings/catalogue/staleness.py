@@ -49,7 +49,7 @@ def look(facts: Facts) -> Iterator[Finding]:
 
 
 def look_at_sweep(sweep: SweepFacts) -> Iterator[Finding]:
-    """The same job with stale gradients and without, on the same steps."""
+    """The same job with stale gradients and without, on as many examples."""
     for trial in sweep.trials:
         if trial.strategy != "ps-async" or (trial.staleness or 0.0) < STALE or trial.accuracy is None:
             continue
@@ -71,10 +71,11 @@ def look_at_sweep(sweep: SweepFacts) -> Iterator[Finding]:
 
 
 def _is_fresh(other: TrialFacts, trial: TrialFacts) -> bool:
-    what = ("model", "dataset", "data", "batch_size", "steps")
-    # Of runs that end after some time, one has made more steps than the other: that is no harm of staleness.
-    alike = trial.steps is not None and all(getattr(other, name) == getattr(trial, name) for name in what)
-    return alike and other.strategy != "ps-async" and other.accuracy is not None
+    # Of runs that end after some time, one has seen more examples than the other: that is no harm of staleness. Nor is
+    # it that a step of ps-sync has the examples of all tasks.
+    is_as_long = trial.examples is not None and other.examples == trial.examples
+    is_other = other.strategy != "ps-async" and other.accuracy is not None
+    return is_other and is_as_long and other.is_same_work(trial)
 
 
 RULE = Rule(
@@ -84,8 +85,8 @@ RULE = Rule(
     "learning rate, or too many tasks, such updates overshoot.",
     threshold=f"In one run: gradients are {STALE} updates behind or more on average, and the training loss at the end "
     f"is {RISE} times its lowest or no number. A learning rate that is too large without staleness looks the same, so "
-    f"this is only possible. In a sweep: accuracy is {percent(WORSE)} or more below the same steps of a strategy "
-    "without staleness.",
+    f"this is only possible. In a sweep: accuracy is {percent(WORSE)} or more below that of a strategy without "
+    "staleness on as many examples, with equal settings but for strategy and size of the cluster.",
     advice="A smaller learning rate (divide it by the number of tasks), fewer training tasks, no pull_ahead, or "
     "ps-sync.",
     needs="ps-async with recorded staleness and a loss; 60 steps.",

@@ -20,6 +20,9 @@ LEAST_STEPS = 3.0  # in a part, so that single steps do not make waves
 EDGE = 0.2  # of the run that each side has at least: no change within the first seconds, nor the last
 MOVED = 0.2  # of a metric, between the two sides
 NUM_MOVED = 4
+# ... and by this much: below, it is rounding and what any process does. Rates are bytes per second.
+LEAST_MOVED = {"cpus": 0.05, "cpus_allowed": 0.05, "credits": 0.01, "memory": 10e6}
+LEAST_RATE_MOVED = 100e3
 ABRUPT = 0.6  # of the scatter around a step, of that around a line: it was a step
 WORDS = {
     "cpus": "CPU in use",
@@ -113,7 +116,7 @@ def moved(facts: Facts, at: float) -> list[tuple[str, Evidence]]:
         for name, words in WORDS.items():
             values = node.get(name)
             before, after = values[node.t < at], values[node.t >= at]
-            if (shift := _shift(before, after)) is not None:
+            if (shift := _shift(before, after, LEAST_MOVED.get(name, LEAST_RATE_MOVED))) is not None:
                 low, high = median(before), median(after)
                 text = f"{words} of {node.name}, {_amount(name, low)} to {_amount(name, high)}"
                 found.append((shift, text, Evidence(f"{words}, after", high, _unit(name), node.name, at, facts.end)))
@@ -121,22 +124,22 @@ def moved(facts: Facts, at: float) -> list[tuple[str, Evidence]]:
     first = max(facts.nodes, key=lambda node: len(node.t), default=None)
     if others is not None and first is not None and len(first.t) == len(others[2]):
         before, after = others[2][first.t < at], others[2][first.t >= at]
-        if (shift := _shift(before, after)) is not None and abs(median(after) - median(before)) > 0.2:
+        if (shift := _shift(before, after, 0.2)) is not None:
             text = f"CPU used by other processes, {cpus(median(before))} to {cpus(median(after))}"
             found.append((shift, text, Evidence("CPUs of other processes, after", median(after), "CPUs", None, at)))
     found.sort(key=lambda one: -one[0])
     return [(text, evidence) for _, text, evidence in found[:NUM_MOVED]]
 
 
-def _shift(before: Array, after: Array) -> float | None:
-    """How far it moved, in its own scatter; None: it did not."""
+def _shift(before: Array, after: Array, least: float) -> float | None:
+    """How far it moved, in its own scatter; None: it did not, or by less than `least`."""
     before, after = before[~np.isnan(before)], after[~np.isnan(after)]
     if len(before) < 5 or len(after) < 5:
         return None
     low, high = median(before), median(after)
     scatter = (spread_of(before) + spread_of(after)) / 2
     size = max(abs(low), abs(high))
-    if size < 1e-3 or abs(high - low) < MOVED * size or abs(high - low) < 1.5 * scatter:
+    if abs(high - low) < max(least, MOVED * size) or abs(high - low) < 1.5 * scatter:
         return None
     return float(abs(high - low) / (scatter + 0.05 * size))
 
@@ -163,7 +166,9 @@ RULE = Rule(
     "then.",
     threshold=f"The rate in {PARTS} or more equal parts of the run has one place where it changes by {percent(CHANGE)} "
     f"or more, {SURELY:g} times what the scatter lets one expect, and stays so; not in the first or last "
-    f"{percent(EDGE)} of the run. Times in which the chief evaluates or saves are left out.",
+    f"{percent(EDGE)} of the run. Times in which the chief evaluates or saves are left out. What moved with it "
+    f"did so by {percent(MOVED)} or more, and by {cpus(LEAST_MOVED['cpus'])} or {format_bytes(LEAST_RATE_MOVED)}/s at "
+    "least.",
     advice="Look at what moved with it. Where nothing did, the cause is outside of the nodes that were watched.",
     needs=f"15 s and {PARTS * LEAST_STEPS:.0f} steps whose examples are known.",
     look=look,

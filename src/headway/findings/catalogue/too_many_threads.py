@@ -16,7 +16,8 @@ def look(facts: Facts) -> Iterator[Finding]:
         has = max(1.0, node.cpus or node.cores or facts.cores or 0)
         mine = [task for task in facts.training if task.node == node.name and task.threads]
         threads = sum(task.threads or 0 for task in mine)
-        if threads < FACTOR * has or (node.cpus and not node.is_short_of_cpu):
+        # A task has one thread at least: where that alone is more than the CPUs, tasks are too many, not threads.
+        if threads < FACTOR * max(has, len(mine)) or (node.cpus and not node.is_short_of_cpu):
             continue
         switches = sum(rate for task in mine if (rate := median(task.used("context_switches"))) > 0)
         often = f", and were switched {quantity(switches)} times a second" if switches else ""
@@ -35,8 +36,9 @@ RULE = Rule(
     title="More threads than CPUs",
     means="Threads that outnumber the CPUs take turns: caches are lost at every switch, and an operation waits for its "
     "last part.",
-    threshold=f"{FACTOR:g} threads (intra_op, all training tasks of the node together) for each CPU or more; on a node "
-    "with known CPUs only where these are used up in 60 % of the time or more, or it wants half as much again.",
+    threshold=f"{FACTOR:g} threads (intra_op, all training tasks of the node together) for each CPU or more, and "
+    "for each task (where every task has but one, tasks are too many and not threads); on a node with known CPUs only "
+    "where these are used up in 60 % of the time or more, or it wants half as much again.",
     advice="Set cluster.ROLE.threads.intra_op to the CPUs of the node divided by its training tasks (or leave it out: "
     "that is the default).",
     needs="The threads of the tasks' settings, and the node's CPUs or cores.",

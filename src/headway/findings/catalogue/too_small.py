@@ -14,6 +14,7 @@ from headway.units import format_seconds
 
 LEAST = 0.010  # CPU seconds of a task for one step, exchange included: that alone takes 2 to 5 ms of it
 SLOWER = 1.05  # times as fast is the single machine, where each task has CPUs of its own
+UNLIKE = 0.1  # of the single machine's CPUs
 SLOWER_HERE = 2.0  # ... and where all share one machine
 
 
@@ -47,8 +48,8 @@ def look_at_sweep(sweep: SweepFacts) -> Iterator[Finding]:
         others = [
             trial
             for trial in sweep.trials
-            if trial.strategy != "single" and trial.samples
-            if (trial.model, trial.data, trial.batch_size) == (alone.model, alone.data, alone.batch_size)
+            if trial.strategy != "single" and trial.tasks > 1 and trial.samples
+            if trial.is_same_work(alone) and _is_like(alone.node_cpus, trial.node_cpus)
         ]
         if not others:
             continue
@@ -58,11 +59,17 @@ def look_at_sweep(sweep: SweepFacts) -> Iterator[Finding]:
             continue
         yield RULE.finding(
             "size of the model",
-            f"One machine alone makes {quantity(alone.median)} examples/s; the best of {len(others)} distributed "
-            f"trials, {best.name}, {quantity(best.median)}.",
-            "certain" if max(best.samples) < min(alone.samples) else "likely",
+            f"One machine alone makes {quantity(alone.median)} examples/s; "
+            f"{f'the best of {len(others)} distributed trials, ' if len(others) > 1 else ''}{best.name}, "
+            f"{quantity(best.median)}.",
+            "certain" if len(others) > 1 and max(best.samples) < min(alone.samples) else "likely",
             Evidence("the single machine is faster by", alone.median / best.median, "times"),
         )
+
+
+def _is_like(mine: float | None, theirs: float | None) -> bool:
+    """Beside a machine of twice their size any two look slow."""
+    return mine is None or theirs is None or abs(mine - theirs) <= UNLIKE * mine
 
 
 RULE = Rule(
@@ -72,7 +79,8 @@ RULE = Rule(
     "than one process (softmax regression is, on every network).",
     threshold=f"A training task's own step takes less than {format_seconds(LEAST)} of CPU time, the exchange included, "
     f"which alone takes 2 to 5 ms of it. In a sweep: the single machine is {percent(SLOWER - 1)} faster than every "
-    f"distributed trial of its batch size, and {SLOWER_HERE:g} times as fast where all tasks share one machine.",
+    f"distributed trial with two or more training tasks, equal machines and equal settings, and "
+    f"{SLOWER_HERE:g} times as fast where all tasks share one machine; of one such trial alone this is only likely.",
     advice="Train on one machine (strategy: single), or make steps longer: a larger batch, a larger model.",
     needs="A distributed strategy of the engine with two or more training tasks, and samples of their CPU time.",
     look=look,
