@@ -49,6 +49,14 @@ def test_a_node_that_earns_all_that_it_can_use_does_not_slow_down_without_credit
     assert "credits" not in trouble(burstable(np.zeros(len(PASSED)), 0.5))
 
 
+@pytest.mark.parametrize("allowed", [None, 0.1], ids=["from the start", "later"])
+def test_credits_run_out_on_a_node_whose_cpus_were_not_asked_for(allowed: float | None) -> None:
+    left = np.clip(0.02 - 0.001 * PASSED, 0, None) if allowed else np.zeros(len(PASSED))
+    series = {"credits": left, "cpus_allowed": np.where(left > 0, 1.0, 0.1)}
+    facts = healthy(nodes=(node("ps0", "ps/0", cpus=None, used=0.1, series=series), *WORKERS))
+    assert the("credits", facts).certainty == "certain"
+
+
 # --- the batch, or the machine -------------------------------------------------------------------------------
 CHIEF = node("worker0", "worker/0", used=0.39)
 
@@ -65,11 +73,14 @@ def test_a_larger_batch_of_ps_async_takes_longer_and_is_not_behind() -> None:
     assert trouble(alike) & {"straggler", "chief_undersized"} == set()
 
 
-def test_a_task_of_ps_async_that_needs_longer_for_an_example_is_behind() -> None:
-    found = the("straggler", with_batches(100, 20, steps=(0.2, 0.2), nodes=WORKERS))  # small batches, as long
-    assert (
-        "worker/1 is slower than the other training tasks: 10 ms an example, 5.0 times the others' 2 ms" in found.text
-    )
+def test_a_smaller_batch_of_ps_async_has_the_freshest_gradients_and_is_not_behind() -> None:
+    """A part of each step is the same for any batch: 150 ms for 100, 60 ms for 10."""
+    assert "straggler" not in trouble(with_batches(100, 10, steps=(0.15, 0.06), nodes=WORKERS))
+
+
+def test_a_task_of_ps_async_that_needs_longer_for_its_step_and_for_an_example_is_behind() -> None:
+    found = the("straggler", with_batches(100, 50, steps=(0.2, 0.4), nodes=WORKERS))
+    assert "worker/1 is slower than the other training tasks: 400 ms a step, 2.0 times the others' 200 ms" in found.text
 
 
 def with_late_chief(first: float, second: float, *nodes: Node) -> Facts:
@@ -100,6 +111,13 @@ def test_a_chief_on_less_of_a_machine_is_undersized_and_no_straggler_besides(sma
     assert "batch" not in the("chief_undersized", facts).text
     both = with_late_chief(100, 20, small, WORKERS[1])
     assert "Besides, its batch is 100, the others' 20." in the("chief_undersized", both).text
+
+
+def test_who_has_no_limit_has_more_than_the_chief() -> None:
+    """Only the chief's CPUs are asked for: the others may use the whole machine."""
+    small = node("worker0", "worker/0", cpus=0.2, used=0.2)
+    facts = with_late_chief(100, 100, small, node("worker1", "worker/1", cpus=None))
+    assert trouble(facts) & {"straggler", "chief_undersized"} == {"chief_undersized"}
 
 
 def test_who_is_waited_for_in_collectives_for_its_batch_is_said() -> None:
@@ -197,6 +215,14 @@ def test_what_hardly_moved_is_not_said_to_have_moved() -> None:
     hardly = node("ps0", "ps/0", used=np.where(late, 0.006, 0.014), series={"received": np.where(late, 10e3, 50e3)})
     found = the("throughput_change", dataclasses.replace(CONDITIONS["throughput_change"], nodes=(hardly, *WORKERS)))
     assert "No metric of any node moved with it" in found.text
+
+
+def test_on_a_dilated_host_little_is_much() -> None:
+    late = times() >= START + 18
+    slowed = np.where(late, 0.004, 0.02)
+    small = node("ps0", "ps/0", cpus=0.02, used=slowed, series={"cpus_allowed": slowed})
+    found = the("throughput_change", dataclasses.replace(CONDITIONS["throughput_change"], nodes=(small, *WORKERS)))
+    assert "CPUs allowed of ps0" in found.text or "CPUs it may use" in found.text
 
 
 def on_one_machine(count: int, *threads: int) -> Facts:

@@ -13,7 +13,6 @@ from headway.bench.folder import SweepFolder, Trial
 from headway.bench.lanes import Alone
 from headway.bench.making import Order
 from headway.cli.bench import budget_lines
-from headway.launch.launcher import OUT_OF_TIME
 from headway.metrics.estimate import Estimate
 from headway.spec.sweep import load_sweep
 
@@ -180,7 +179,7 @@ def test_a_run_that_was_stopped_for_the_budget_is_left_out_with_its_time_and_end
     assert key is not None
     order = Order(key, 0, {}, "examples_per_s", "")
     session.conductor.under_way.append(order)
-    session.conductor._ended(order, {"run": "a", "state": "interrupted", "reason": OUT_OF_TIME, "seconds": 110.0})
+    session.conductor._ended(order, {"run": "a", "state": "interrupted", "is_cut": True, "seconds": 110.0})
     assert not session.conductor._is_stopping
     session.conductor.began -= 110.0
     assert session.next() is None

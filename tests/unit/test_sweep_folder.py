@@ -12,10 +12,17 @@ import pytest
 from test_record import row, write_rows
 
 from headway.bench.compare import compare_all, open_side
-from headway.bench.conduct import check_parallel, check_same_machine, other_commit, plan_of, prepare
+from headway.bench.conduct import (
+    check_parallel,
+    check_same_machine,
+    open_searches,
+    other_commit,
+    plan_of,
+    prepare,
+)
 from headway.bench.folder import SweepFolder, samples
 from headway.bench.judge import Machine, evidence, judged
-from headway.bench.schedule import need, progress_of
+from headway.bench.schedule import expected_seconds, following, need, progress_of
 from headway.bench.table import rows
 from headway.errors import Busy, FormatError, NotFound, SpecError
 from headway.launch.prepare import create_run
@@ -173,6 +180,45 @@ def test_what_failed_is_tried_again_when_the_sweep_goes_on(sweep: SweepFolder) -
     events.close()
     assert progress_of(sweep.trial("batch-size-10")).failures == 1
     assert len(sweep.trial("batch-size-10").runs) == 3  # all of them are told
+
+
+def test_a_search_in_which_nothing_could_be_tried_is_open_again_and_one_that_chose_is_not(tmp_path: Path) -> None:
+    data = {"model": "softmax", "dataset": "synthetic"}
+    job = {"workload": data, "strategy": "ps-async", "cluster": {"training": 1}}
+    changes: dict[str, Any] = {"job": job, "vary": {"cluster.ps": {"best_of": [1, 2]}}}
+    sweep = prepare(load_sweep(sweep_file(tmp_path, **changes)), tmp_path)
+    (group,) = plan_of(sweep).groups
+    events = sweep.writer()
+    events.write("begun", budget=None)
+    for candidate in group.candidates:
+        entry = candidate.as_file()
+        events.write("planned", trial=entry.pop("key"), **entry)
+        for repeat in range(2):
+            events.write("ended", trial=candidate.key, repeat=repeat, run="", state="failed", reason="disk full")
+    nothing: dict[str, Any] = {"path": "cluster.ps", "tried": [], "skipped": [], "rivals": [], "may_lose": None}
+    events.write("chosen", group=group.key, value=None, best=None, **nothing)
+    assert open_searches(sweep) == []
+    events.write("begun", budget=None)
+    assert [each.key for each in open_searches(sweep)] == [group.key]
+    assert {progress_of(trial).failures for trial in sweep.trials()} == {0}
+    events.write("chosen", group=group.key, value=1, best=group.candidates[0].key, **nothing)
+    events.write("begun", budget=None)
+    events.close()
+    assert open_searches(sweep) == []
+    assert {progress_of(trial).failures for trial in sweep.trials()} == {2}  # nobody would look at them
+
+
+def test_a_run_that_was_stopped_for_a_budget_is_expected_to_take_longer_in_the_next(sweep: SweepFolder) -> None:
+    events = sweep.writer()
+    events.write("begun", budget=100.0)
+    ended: dict[str, Any] = {"state": "interrupted", "reason": "its time was over", "is_cut": True, "seconds": 130.0}
+    events.write("ended", trial="batch-size-10", repeat=0, run="a", **ended)
+    events.write("begun", budget=100.0)
+    events.close()
+    cut, other = (progress_of(trial) for trial in sweep.trials())
+    assert (cut.made, cut.cut) == (0, 130.0)
+    assert expected_seconds(cut, [cut, other]) > 130.0
+    assert following([cut, other], sweep.spec.measure, 1, 100.0) == "batch-size-20"
 
 
 def test_a_run_without_measured_steps_counts_if_its_figure_is_there(sweep: SweepFolder) -> None:

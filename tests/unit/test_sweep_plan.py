@@ -70,11 +70,38 @@ def test_every_factor_that_is_varied_alone_has_an_effect(tmp_path: Path) -> None
 
 def test_beside_a_grid_the_job_as_it_is_is_one_of_its_trials(tmp_path: Path) -> None:
     found = plan(tmp_path, vary={"cluster.training": [1, 2]}, one_at_a_time={"workload.batch_size": [25]})
+    assert keys(found) == ["training-1", "training-2", "batch-size-25"]
     assert [each.settings for each in found.trials] == [
         {"workload.batch_size": 50, "cluster.training": 1},
         {"workload.batch_size": 50, "cluster.training": 2},
         {"workload.batch_size": 25, "cluster.training": 2},
     ]
+
+
+@pytest.mark.parametrize(
+    ("job", "alone", "path", "value"),
+    [
+        ({"strategy": {"kind": "ps-async", "exchange": "in_turn"}}, {"strategy": ["ps-sync"]}, "exchange", "in_turn"),
+        ({"strategy": {"kind": "ps-sync"}}, {"strategy.aggregate": [1]}, "aggregate", None),
+    ],
+)
+def test_what_is_varied_alone_changes_no_other_trial(
+    tmp_path: Path, job: dict[str, Any], alone: dict[str, Any], path: str, value: Any
+) -> None:
+    """The job's own value was put into all of them: as a bare name, or with a default that follows from others."""
+    others = {"vary": {"cluster.training": [1, 2, 4]}, "also": [{"cluster.training": 3}]}
+    found = plan(tmp_path, job={**JOB, **job}, one_at_a_time={**alone, "workload.batch_size": [25]}, **others)
+    assert not any(trial.left_out for trial in found.trials)
+    left_alone = [
+        trial
+        for trial in found.trials
+        if not set(trial.settings) & {"strategy"} or trial.settings.get("strategy") != "ps-sync"
+    ]
+    same = [trial.job["strategy"].get(path) for trial in left_alone if trial.settings.get("strategy.aggregate") != 1]
+    assert len(same) == 5  # three sizes, a further one, and the other batch
+    assert set(same) == {value}
+    sizes = [Measured(each.settings, each.tasks, False, "real", ({"examples_per_s": 9.0},)) for each in found.trials]
+    assert {"cluster.training": 3} in [dict(each.when) for each in effects(sizes, "examples_per_s")]
 
 
 def test_a_baseline_is_not_named_after_what_it_does_not_have(tmp_path: Path) -> None:

@@ -111,6 +111,7 @@ def test_a_neighbour_that_may_be_as_good_shuts_nothing_off() -> None:
         ("time_to_accuracy.0.9", True),
         ("step_seconds.median", True),
         ("loss", True),
+        ("seconds_per_epoch", True),
         ("effective_batch", None),
         ("role_use.ps.cpus.mean", None),
     ],

@@ -107,7 +107,7 @@ class Monitor:
             "machine_cpu_seconds": reading.machine_cpu_seconds,
             "steal_seconds": reading.steal_seconds,
         }
-        if self._is_part:
+        if self._is_part and self._group is None:  # a group counts nothing of its disk before it has used it
             row |= {name: value for name, value in self._of_all(of_tasks).items() if row[name] is None}
         if self._account is not None and reading.cpu_seconds is not None and self._group is not None:
             before = self._account.cpus

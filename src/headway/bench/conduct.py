@@ -33,7 +33,6 @@ from headway.bench.schedule import (
 )
 from headway.bench.search import Chosen, choose, next_candidate
 from headway.errors import SiteError, SpecError
-from headway.launch.launcher import OUT_OF_TIME
 from headway.launch.prepare import environment, num_cores, placed
 from headway.metrics.estimate import Estimate
 from headway.record.files import EventWriter
@@ -176,7 +175,6 @@ class _Conductor:
         self.events: EventWriter = folder.writer()
         self.under_way: list[Order] = []
         self.was_interrupted = False
-        self.cut: dict[str, float] = {}  # trials of which a run was stopped for the budget, and after how long
 
     @property
     def _is_stopping(self) -> bool:
@@ -276,9 +274,9 @@ class _Conductor:
             if runs := need(each, self.measure).runs:
                 what = f"{runs} more run{'s' * (runs > 1)}" if each.made else "it was not tried"
                 takes = f"a run takes about {format_seconds(expected_seconds(each, progress))}"
-                if each.key in self.cut:
+                if each.cut is not None:
                     what = "its run was stopped"
-                    takes = f"a run takes more than {format_seconds(self.cut[each.key])}"
+                    takes = f"a run takes more than {format_seconds(each.cut)}"
                 self.events.write("left_out", trial=each.key, reason=f"{budget}: {what}; {takes}, and {was_left}")
         for group in open_searches(self.folder):
             reason = f"{budget}: not every value that may be the best was tried, and {was_left}"
@@ -368,9 +366,7 @@ class _Conductor:
         self.under_way.remove(order)
         written = self.events.write("ended", trial=order.trial, repeat=order.repeat, **fields)
         if fields["state"] == "interrupted":
-            if fields["reason"] == OUT_OF_TIME:
-                self.cut[order.trial] = fields["seconds"]
-            else:
+            if not fields.get("is_cut"):
                 self._stop()
             return
         trial = self.folder.trial(order.trial)

@@ -67,7 +67,7 @@ NO_OUTCOME = (
 
 
 RATES = ("examples_per_s", "steps_per_s", "task_steps_per_s")
-LOSSES = ("loss", "train_loss")
+LESS_IS_BETTER = ("loss", "train_loss", "seconds_per_epoch")
 
 
 def check_searched(name: str) -> None:
@@ -84,7 +84,7 @@ def is_less_better(name: str) -> bool | None:
     """None: neither is."""
     if name in RATES or name == "accuracy":
         return False
-    return True if name in LOSSES or what_is(name) == "seconds" or name.startswith("step_seconds.") else None
+    return True if name in LESS_IS_BETTER or what_is(name) == "seconds" or name.startswith("step_seconds.") else None
 
 
 def check_figure(name: str, origin: str) -> None:

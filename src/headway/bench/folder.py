@@ -91,6 +91,8 @@ class Trial:
     job: dict[str, Any] = field(default_factory=dict)
     """The job that its runs are asked, as settings."""
     vcpus: float | None = None
+    cut: float | None = None
+    """Seconds after which a run of it was stopped because a budget was over."""
 
     @property
     def name(self) -> str:
@@ -238,15 +240,18 @@ class SweepFolder:
 
     @property
     def choices(self) -> list[dict[str, Any]]:
-        """What searches have chosen: group, path, value, tried, saved, lost, certain."""
-        return [event for event in self.events() if event["kind"] == "chosen"]
+        """What searches have chosen: group, path, value, tried, skipped, rivals, may_lose. One of an earlier session in
+        which nothing could be tried is open again."""
+        events = self.events()
+        last = _last_begun(events)
+        chosen = [(number, event) for number, event in enumerate(events) if event["kind"] == "chosen"]
+        return [event for number, event in chosen if event["value"] is not None or number > last]
 
     @property
     def not_found(self) -> list[dict[str, Any]]:
         """Searches that the last session had no time to end: group, path, reason."""
         events = self.events()
-        begun = max((number for number, event in enumerate(events) if event["kind"] == "begun"), default=0)
-        return [event for event in events[begun:] if event["kind"] == "not_found"]
+        return [event for event in events[_last_begun(events) + 1 :] if event["kind"] == "not_found"]
 
     @property
     def is_finished(self) -> bool:
@@ -281,15 +286,29 @@ def read_trials(
     is_held: bool,
 ) -> list[Trial]:
     planned = {entry["key"]: entry for entry in plan}
-    begun = max((number for number, event in enumerate(events) if event["kind"] == "begun"), default=0)
+    begun = _last_begun(events)
     # What an earlier session had no time for is open again, and what failed in it may be tried again.
-    earlier = {id(event) for event in events[:begun]}
+    earlier = {id(event) for number, event in enumerate(events) if number < begun}
     events = [event for number, event in enumerate(events) if event["kind"] != "left_out" or number > begun]
     planned |= {event["trial"]: {"key": event["trial"], **event} for event in events if event["kind"] == "planned"}
+    # Not so of a search that has chosen: nobody would look at what it tries again.
+    closed = {event["group"] for event in events if event["kind"] == "chosen" and event["value"] is not None}
     return [
-        _trial(entry, [event for event in events if event.get("trial") == key], earlier, run_folder, repeats, is_held)
+        _trial(
+            entry,
+            [event for event in events if event.get("trial") == key],
+            set() if entry.get("purpose") == "search" and entry.get("group") in closed else earlier,
+            run_folder,
+            repeats,
+            is_held,
+        )
         for key, entry in planned.items()
     ]
+
+
+def _last_begun(events: list[dict[str, Any]]) -> int:
+    """Where the last session begins; -1 where none has."""
+    return max((number for number, event in enumerate(events) if event["kind"] == "begun"), default=-1)
 
 
 def _trial(
@@ -333,6 +352,7 @@ def _trial(
         group=entry.get("group"),
         job=entry.get("job", {}),
         vcpus=entry.get("vcpus"),
+        cut=max((float(event["seconds"]) for event in events if event.get("is_cut")), default=None),
     )
 
 

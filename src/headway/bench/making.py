@@ -10,7 +10,7 @@ from typing import Any
 
 from headway.bench import judge
 from headway.errors import HeadwayError
-from headway.launch.launcher import Launcher
+from headway.launch.launcher import OUT_OF_TIME, Launcher
 from headway.launch.prepare import create_run
 from headway.record.folder import RunFolder
 from headway.record.run import Run
@@ -34,8 +34,8 @@ class Order:
 
 Tell = Callable[[dict[str, Any]], None]
 """Takes messages: `started` with the `run`, `line` with a `text` for the user, and at last `ended` with the fields of
-the sweep's event of that name (docs/sweeps.md). State `interrupted` (but for OUT_OF_TIME), or `stop_asked` before it
-(the run ended by itself all the same): somebody wants an end of everything."""
+the sweep's event of that name (docs/sweeps.md). State `interrupted` (unless it `is_cut`, by its limit), or `stop_asked`
+before it (the run ended by itself all the same): somebody wants an end of everything."""
 
 
 def make(order: Order, machine: judge.Machine, tell: Tell) -> None:
@@ -55,7 +55,7 @@ def make(order: Order, machine: judge.Machine, tell: Tell) -> None:
         if fields["state"] == "finished":
             fields |= judge.judged(Run(RunFolder(Path(order.runs) / name)), order.figure, machine)
         elif fields["state"] == "stopped":
-            fields["state"] = "interrupted"
+            fields |= {"state": "interrupted", "is_cut": end.reason == OUT_OF_TIME}
     except KeyboardInterrupt:
         fields = {"state": "interrupted", "reason": "Ctrl-C"}
     except HeadwayError as error:

@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -114,12 +114,13 @@ class _Planner:
             assert isinstance(found, BestOf)
             groups = [group for each in combinations if (group := self.group(each, searched, found.best_of))]
         elif sweep.vary:
-            trials += [self.trial({**self.own(sweep.one_at_a_time), **each}, "grid") for each in combinations]
+            trials += [self.trial(each, "grid") for each in combinations]
         if sweep.one_at_a_time:
-            as_it_is = self.own({**lists, **sweep.one_at_a_time})  # what each of the others is compared with
-            trials.append(self.trial(as_it_is, "one_at_a_time"))
+            trials.append(
+                self.trial({}, "one_at_a_time")
+            )  # the job as it is, which each of the others is compared with
             for path, values in sweep.one_at_a_time.items():
-                trials += [self.trial({**as_it_is, path: value}, "one_at_a_time") for value in values]
+                trials += [self.trial({path: value}, "one_at_a_time") for value in values]
         trials += [self.trial(each, "also") for each in sweep.also]
         kept = tuple({trial.key: trial for trial in trials}.values())
         self.check([*kept, *(each for group in groups for each in group.candidates)])
@@ -167,20 +168,28 @@ class _Planner:
                 self.made_for.append((each, self.trial(settings, "baseline", synthetic=synthetic)))
         return [trial for _, trial in self.made_for]
 
-    def own(self, varied: Mapping[str, list[Any]]) -> dict[str, Any]:
-        """The job's own values of settings: trials that tell them differ from the others in one setting alone."""
-        job, _ = self.attempt(self.asked({}, None))
-        found = flat(job.model_dump(mode="json")) if job is not None else {}
-        if job is not None:
-            found["cluster.training"] = len(job.cluster.training_tasks())  # which stands for several settings
-        outcome = self.outcome({}, None)
-        return {
-            path: next(
-                (value for value in values if self.outcome({path: value}, None) == outcome),
-                found.get(path, found.get(f"{path}.{SHORTHANDS.get(path)}", AS_IN_THE_JOB)),
-            )
-            for path, values in varied.items()
-        }
+    def own(self, settings: dict[str, Any], purpose: Purpose) -> dict[str, Any]:
+        """What a trial tells of settings that it leaves as they are in the job, and others vary alone: so two trials
+        are seen to differ in one of them. Only told: put into a job, a default that follows from others would stay."""
+        if purpose not in ("grid", "one_at_a_time", "also"):
+            return {}
+        lists = [path for path, values in self.sweep.vary.items() if isinstance(values, list)]
+        paths = [*(lists if purpose == "one_at_a_time" else ()), *self.sweep.one_at_a_time]
+        free = [path for path in paths if self.sweep.one_at_a_time and not _concerns(path, settings)]
+        return {path: self.asked_value(path) for path in free}
+
+    def asked_value(self, path: str) -> Any:
+        """As the job's file has it; what is not in there, the job chooses."""
+        if path == "cluster.training":  # which stands for several settings
+            job, _ = self.attempt(self.asked({}, None))
+            return len(job.cluster.training_tasks()) if job is not None else AS_IN_THE_JOB
+        value: Any = self.job
+        for key in path.split("."):
+            if not isinstance(value, dict) or key not in value:
+                return AS_IN_THE_JOB
+            value = value[key]
+        short = SHORTHANDS.get(path)
+        return value[short] if isinstance(value, dict) and list(value) == [short] else value
 
     def group(self, settings: dict[str, Any], path: str, values: list[Any]) -> Group | None:
         """The search of one combination; None where another one makes the same jobs, or there is nothing to choose."""
@@ -215,7 +224,7 @@ class _Planner:
         job = self.asked(settings, synthetic)
         resolved, error = self.attempt(job)
         problem = _in_one_line(error) if error is not None else None
-        for path in (path for path, given in settings.items() if given != AS_IN_THE_JOB):
+        for path in settings:
             is_unknown = error is not None and _concerns(path, error.unknown)
             self.unknown.setdefault(path, []).append(problem if problem is not None and is_unknown else "")
         if resolved is not None:
@@ -227,7 +236,7 @@ class _Planner:
         data: Data = "real" if resolved is not None and _is_real(resolved) else "synthetic"
         made = Planned(
             key=self.key(shown, data if self.has_both_data else None),
-            settings=shown,
+            settings={**self.own(settings, purpose), **shown},
             job=job,
             tasks=len(resolved.cluster.training_tasks()) if resolved else 0,
             is_baseline=purpose == "baseline",
@@ -254,8 +263,7 @@ class _Planner:
     def asked(self, settings: dict[str, Any], synthetic: bool | None) -> dict[str, Any]:
         job = copy.deepcopy(self.job)
         for path, value in settings.items():
-            if value != AS_IN_THE_JOB:
-                put(job, path, value)
+            put(job, path, value)
         if synthetic and _has_files(job):
             put(job, "workload.dataset.synthetic", True)
         return measured(job, self.sweep)

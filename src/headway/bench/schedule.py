@@ -17,6 +17,7 @@ from headway.bench.folder import Trial
 from headway.metrics.estimate import FEWEST, Estimate, estimate, missing
 from headway.spec.sweep import SweepMeasure
 
+LONGER = 1.5  # than a run that was stopped for the budget: nobody knows by how much
 MOST_FAILURES = 2  # of one trial without any success: then it is left alone
 GUESS = 15.0  # seconds of a run, before there was one
 
@@ -33,6 +34,8 @@ class Progress:
     failures: int = 0
     seconds: tuple[float, ...] = ()
     """Wall time of each run."""
+    cut: float | None = None
+    """Seconds after which a run of it was stopped, for the budget: it takes longer."""
     under_way: int = 0
     """Runs of it that are being made now."""
 
@@ -54,6 +57,7 @@ def progress_of(trial: Trial) -> Progress:
         tuple(run.value for run in finished if run.counts and run.value is not None and math.isfinite(run.value)),
         sum(run.state != "finished" and not run.is_forgiven for run in trial.runs),
         tuple(run.seconds for run in trial.runs if run.seconds),
+        trial.cut,
     )
 
 
@@ -129,9 +133,12 @@ def rank(seed: int, turn: int, key: str) -> str:
 
 
 def expected_seconds(trial: Progress, everybody: Sequence[Progress]) -> float:
-    """Of its next run: as its own ones before, else as those of the others, else a guess."""
+    """Of its next run: as its own ones before, else longer than one that was stopped, else as those of the others, else
+    a guess."""
     if trial.seconds:
         return median(trial.seconds)
+    if trial.cut is not None:
+        return LONGER * trial.cut
     known = [median(each.seconds) for each in everybody if each.seconds]
     return median(known) if known else GUESS
 

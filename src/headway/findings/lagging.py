@@ -18,7 +18,7 @@ LARGER = 1.2  # times the others' batch: then it may be why a task comes late
 @dataclass(frozen=True)
 class Lag:
     factor: float
-    """Times as long as the others need for a step; in ps-async for an example, if batches differ."""
+    """Times as long as the others need for a step; in ps-async where batches differ, for an example if that is less."""
     text: str
 
 
@@ -31,14 +31,19 @@ def lag(facts: Facts, task: Task) -> Lag | None:
         return _last(facts, task)
     if facts.strategy == "allreduce":
         return _awaited(facts, task, others)
-    # Nobody waits for a step of ps-async: one that takes longer because its batch is larger is not behind.
+    # Nobody waits for a step of ps-async. One that takes longer because its batch is larger is not behind; nor is one
+    # that takes longer for an example because its batch is smaller: a part of each step is the same for any batch.
     batches = [one.batch for one in facts.training]
     by_example = all(batch > 0 for batch in batches) and max(batches) > ALIKE * min(batches)
+    found = [_behind(task, others, False), *([_behind(task, others, True)] if by_example else [])]
+    least = min(found, key=lambda one: one.factor)
+    return least if least.factor > 1 else None
+
+
+def _behind(task: Task, others: list[Task], by_example: bool) -> Lag:
     mine, *each = [one.step_seconds / (one.batch if by_example else 1.0) for one in (task, *others)]
     theirs = median(np.array(each))
-    factor = mine / theirs if theirs > 0 else 0.0
-    if not factor > 1:
-        return None
+    factor = mine / theirs if theirs > 0 and mine > 0 else 0.0
     of = "an example" if by_example else "a step"
     return Lag(factor, f"{format_seconds(mine)} {of}, {times(factor)} the others' {format_seconds(theirs)}")
 
@@ -58,7 +63,7 @@ def has_less(facts: Facts, task: Task) -> bool:
     others = [node for other in facts.training if (node := facts.node_of(other)) and node is not mine]
     if mine is None or not others:
         return False
-    theirs = median(np.array([node.cpus or np.nan for node in others]))
+    theirs = median(np.array([node.cpus or np.inf for node in others]))  # who has no limit has more
     is_smaller = mine.cpus is not None and mine.cpus * ALIKE < theirs
     return is_smaller or len(mine.tasks) > median(np.array([float(len(node.tasks)) for node in others]))
 

@@ -69,7 +69,9 @@ def _put(fresh: Path, folder: Path) -> None:
 def _ours(folder: Path) -> set[Path] | None:
     """The files in it that its mark lists; None where it has none."""
     try:
-        listed = json.loads((folder / MARK).read_text(encoding="utf-8")).get("files") or [MARK]
+        listed = json.loads((folder / MARK).read_text(encoding="utf-8")).get("files")
+        if listed is None:  # before marks listed them
+            listed = [MARK, *(path.name for path in folder.glob(f"*{folder.suffix}"))]
         return {path for path in folder.iterdir() if path.name in listed and path.is_file() and not path.is_symlink()}
     except (OSError, ValueError, AttributeError, TypeError):
         return None

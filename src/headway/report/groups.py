@@ -16,7 +16,7 @@ from headway.report.settings import told
 from headway.report.words import say
 
 if TYPE_CHECKING:
-    from headway.bench.folder import SweepFolder, Trial
+    from headway.bench.folder import SweepFolder, Trial, TrialRun
 
 Digests = Mapping[str, dict[str, Any]]
 """Path of a run -> what is known of it."""
@@ -173,15 +173,15 @@ def _group(trial: Trial) -> Group:
     marked = sorted({mark for run in counting for mark in run.marks})
     settings = _told(trial).settings
     marks = [f"{mark} ({sum(mark in run.marks for run in counting)} of {len(counting)} runs)" for mark in marked]
+    others = [run for run in trial.runs if not run.counts and (run.folder.path / "run.json").is_file()]
     return Group(
         label=_told(trial).name,
         settings=settings | ({"data": trial.data} if trial.purpose in ("search", "best") else {}),
         tasks=trial.tasks,
         runs=tuple(str(run.folder.path) for run in trial.runs if run.counts),
         # What failed before there was a run has no folder; the trial says why.
-        others=tuple(
-            str(run.folder.path) for run in trial.runs if not run.counts and (run.folder.path / "run.json").is_file()
-        ),
+        others=tuple(str(run.folder.path) for run in others),
+        others_are=_became([_end_of(run) for run in others]),
         is_baseline=trial.is_baseline,
         data=trial.data,
         state=_in_words(trial.state),
@@ -190,6 +190,11 @@ def _group(trial: Trial) -> Group:
         key=trial.key,
         is_searched=trial.purpose in ("search", "best"),
     )
+
+
+def _end_of(run: TrialRun) -> dict[str, Any]:
+    """A finished run does not count for its marks."""
+    return {"state": ", ".join(run.marks)} if run.marks else {"state": run.state, "reason": run.reason}
 
 
 def of_runs(digests: Digests, paths: Sequence[str]) -> Collection:

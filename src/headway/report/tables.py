@@ -143,7 +143,7 @@ def _note(group: Group) -> str:
         parts.append(f"{group.state}{f': {group.reason}' if group.reason else ''}")
     if group.marks:
         parts.append(f"doubtful: {', '.join(group.marks)}")
-    if group.others and group.runs:
+    if group.others and group.state not in ("failed", group.others_are):  # else the state is theirs
         why = f" ({group.others_are})" if group.others_are else ""
         parts.append(f"{len(group.others)} more that {'does' if len(group.others) == 1 else 'do'} not count{why}")
     return "; ".join(parts)

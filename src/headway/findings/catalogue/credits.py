@@ -44,9 +44,11 @@ def look(facts: Facts) -> Iterator[Finding]:
 def _is_out(node: Node) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Of each sample: whether the node has slowed down. What it was allowed says so; where that was not recorded, a
     balance of nothing does. A little that is left is still the whole machine."""
-    allowed = node.get("cpus_allowed")
-    slowed = allowed < node.cpus if node.cpus else np.zeros(len(node.t), dtype=bool)
-    return np.where(np.isnan(allowed), node.get("credits") <= 0, slowed)
+    allowed, none_left = node.get("cpus_allowed"), node.get("credits") <= 0
+    whole = node.cpus or (float(np.nanmax(allowed)) if np.any(~np.isnan(allowed)) else None)
+    if whole is None or (node.cpus is None and not np.any(allowed < whole)):
+        return none_left
+    return np.where(np.isnan(allowed), none_left, allowed < whole)
 
 
 def _ran_out(facts: Facts, node: Node, when: float) -> Finding:

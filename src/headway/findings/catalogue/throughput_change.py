@@ -20,8 +20,9 @@ LEAST_STEPS = 3.0  # in a part, so that single steps do not make waves
 EDGE = 0.2  # of the run that each side has at least: no change within the first seconds, nor the last
 MOVED = 0.2  # of a metric, between the two sides
 NUM_MOVED = 4
-# ... and by this much: below, it is rounding and what any process does. Rates are bytes per second.
-LEAST_MOVED = {"cpus": 0.05, "cpus_allowed": 0.05, "credits": 0.01, "memory": 10e6}
+# ... and by this much: below, it is rounding and what any process does. Of CPUs as a share of the node's (dilated hosts
+# have few); of rates bytes per second. What a node may use and its credits are no measurements: they have no noise.
+LEAST_MOVED = {"cpus": 0.05, "cpus_allowed": 0.0, "credits": 0.0, "memory": 10e6}
 LEAST_RATE_MOVED = 100e3
 ABRUPT = 0.6  # of the scatter around a step, of that around a line: it was a step
 WORDS = {
@@ -116,7 +117,8 @@ def moved(facts: Facts, at: float) -> list[tuple[str, Evidence]]:
         for name, words in WORDS.items():
             values = node.get(name)
             before, after = values[node.t < at], values[node.t >= at]
-            if (shift := _shift(before, after, LEAST_MOVED.get(name, LEAST_RATE_MOVED))) is not None:
+            least = LEAST_MOVED.get(name, LEAST_RATE_MOVED) * ((node.cpus or 1.0) if name == "cpus" else 1.0)
+            if (shift := _shift(before, after, least)) is not None:
                 low, high = median(before), median(after)
                 text = f"{words} of {node.name}, {_amount(name, low)} to {_amount(name, high)}"
                 found.append((shift, text, Evidence(f"{words}, after", high, _unit(name), node.name, at, facts.end)))
@@ -139,7 +141,7 @@ def _shift(before: Array, after: Array, least: float) -> float | None:
     low, high = median(before), median(after)
     scatter = (spread_of(before) + spread_of(after)) / 2
     size = max(abs(low), abs(high))
-    if abs(high - low) < max(least, MOVED * size) or abs(high - low) < 1.5 * scatter:
+    if high == low or abs(high - low) < max(least, MOVED * size, 1.5 * scatter):
         return None
     return float(abs(high - low) / (scatter + 0.05 * size))
 
@@ -167,8 +169,8 @@ RULE = Rule(
     threshold=f"The rate in {PARTS} or more equal parts of the run has one place where it changes by {percent(CHANGE)} "
     f"or more, {SURELY:g} times what the scatter lets one expect, and stays so; not in the first or last "
     f"{percent(EDGE)} of the run. Times in which the chief evaluates or saves are left out. What moved with it "
-    f"did so by {percent(MOVED)} or more, and by {cpus(LEAST_MOVED['cpus'])} or {format_bytes(LEAST_RATE_MOVED)}/s at "
-    "least.",
+    f"did so by {percent(MOVED)} or more, and by {percent(LEAST_MOVED['cpus'])} of the node's CPUs or "
+    f"{format_bytes(LEAST_RATE_MOVED)}/s at least.",
     advice="Look at what moved with it. Where nothing did, the cause is outside of the nodes that were watched.",
     needs=f"15 s and {PARTS * LEAST_STEPS:.0f} steps whose examples are known.",
     look=look,
