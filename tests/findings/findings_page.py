@@ -144,10 +144,13 @@ def _matrix(known: Mapping[str, Result], machine: Mapping[str, Any]) -> list[str
         f"- {len(quiet)} of {len(healthy)} healthy runs have no finding of trouble.",
         "",
         "Jobs of cells, kept-out ones too, were changed until they are what they say (a link that is full, a run that "
-        "is healthy), some after their condition was not found; cells that said `noisy_machine` were run again, and "
-        "healthy-1 once because `straggler` had spoken falsely (possible; two tasks shared a link unequally); limits "
-        "of rules were changed only by what the first two variants showed. A cell that was not run yet has the sign "
-        "`?`.",
+        "is healthy), some after their condition was not found (input_bound-c, which is kept out, has batches of 32 "
+        "since its tasks waited for input in 14 % of the time only, with batches of 8); cells that said "
+        "`noisy_machine` were run again, and healthy-1 because `straggler` had spoken falsely: two tasks shared a busy "
+        "link unequally, which that rule knows since then. Limits of rules were changed only by what the first two "
+        "variants showed. When a review changed what rules say (batches, credits, who is too large), the cells that "
+        "this could change were run again; the others are of the commits above. A cell that was not run yet has the "
+        "sign `?`.",
         "",
         "Rows are conditions, columns what the rules said in their cells: `x` found, `-` not found though provoked, "
         "`o` trouble found besides, `i` good to know; a sign for each variant, the last one kept out (of a rule that "

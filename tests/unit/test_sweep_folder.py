@@ -184,7 +184,7 @@ def test_what_failed_is_tried_again_when_the_sweep_goes_on(sweep: SweepFolder) -
 
 def test_a_search_in_which_nothing_could_be_tried_is_open_again_and_one_that_chose_is_not(tmp_path: Path) -> None:
     data = {"model": "softmax", "dataset": "synthetic"}
-    job = {"workload": data, "strategy": "ps-async", "cluster": {"training": 1}}
+    job = {"workload": data, "strategy": "ps-async", "cluster": {"training": 1, "ps": 1}}
     changes: dict[str, Any] = {"job": job, "vary": {"cluster.ps": {"best_of": [1, 2]}}}
     sweep = prepare(load_sweep(sweep_file(tmp_path, **changes)), tmp_path)
     (group,) = plan_of(sweep).groups
