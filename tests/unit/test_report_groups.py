@@ -10,7 +10,7 @@ from headway.report.baseline import baseline_of
 from headway.report.charts import charts
 from headway.report.groups import Collection, Group, lines_of, of_runs
 from headway.report.settings import settings_of
-from headway.report.tables import io_overhead, results
+from headway.report.tables import every_run, io_overhead, results
 
 JOB: dict[str, Any] = {
     "name": "a",
@@ -329,3 +329,12 @@ def test_runs_with_real_and_made_up_data_have_an_overhead_where_they_are_alike()
         }
         table = io_overhead(of_runs(digests, list(digests)), digests)
         assert (len(table["rows"]) if table else 0) == rows
+
+
+def test_only_a_run_that_did_not_finish_is_told_with_its_reason() -> None:
+    """`steps`, in the colour of trouble, stood below every run that had made its steps."""
+    known = {"run": "a", "model": "softmax", "dataset": "mnist", "command": None, "steps": 9, "steps_per_s": 1.0}
+    known |= {"accuracy": None, "seconds": 9.0}
+    done = digest_of(JOB, reason="steps", **known) | {"commit": {}}
+    failed = digest_of(JOB, state="failed", reason="out of memory", **known) | {"commit": {}}
+    assert [each["note"] for each in every_run({"a": done, "b": failed})["rows"]] == ["", "out of memory"]

@@ -345,7 +345,8 @@ def every_run(digests: Digests) -> Table:
             "seconds": figures["seconds"],
             "commit": commit_in_words(digest["commit"], 10),
         }
-        rows.append(row(cells, [path], figures.get("reason") or ""))
+        is_done = figures.get("state") == "finished"  # then its reason is no trouble, and stands in its entry
+        rows.append(row(cells, [path], "" if is_done else figures.get("reason") or ""))
     columns = [
         ("run", "run", "text"),
         ("state", "state", "text"),

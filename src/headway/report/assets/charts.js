@@ -4,6 +4,7 @@
 const COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d1f", "#7a7a7a"];
 const DARK = ["#56b4e9", "#ff8c42", "#2fc79b", "#e29bc4", "#f0b429", "#9ad0f5", "#d9c27a", "#b8b8b8"];
 const DASHES = ["solid", "dash", "dot", "dashdot"];
+const PATTERNS = ["", "/", ".", "x"];
 const WHAT = {
   examples_per_s: ["examples per second", ""], steps_per_s: ["steps per second", ""], step_seconds: ["step time", "s"],
   cpus: ["CPUs in use", ""], throttled: ["CPUs wanted, not given", ""], memory: ["memory", "B"],
@@ -25,6 +26,8 @@ const isDark = () => document.documentElement.dataset.theme === "dark";
 const color = (number) => (isDark() ? DARK : COLORS)[number % COLORS.length];
 // Neighbours differ in their dashes, too, and so do those that share a colour.
 const dash = (number) => DASHES[(number + Math.floor(number / COLORS.length)) % DASHES.length];
+// Of bars that stand on each other: they differ in more than their colour.
+const filling = (number) => ({ color: color(number), pattern: { shape: PATTERNS[number % PATTERNS.length], fillmode: "overlay", fgcolor: style("--text"), fgopacity: 0.45, size: 7, solidity: 0.16 }, line: { width: 0 } });
 
 // --- numbers in words, as words.py has them --------------------------------------------------------------------
 const digits = (value, count = 3) =>

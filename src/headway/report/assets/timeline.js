@@ -164,7 +164,7 @@ const stepsFigure = (run) => () => {
   if (!times) return nothing("no steps after the warm-up");
   const factor = times.edges[times.edges.length - 1] < 1 ? 1e3 : 1, unit = factor === 1 ? "seconds" : "milliseconds";
   const x = times.edges.slice(1).map((edge, place) => (factor * (edge + times.edges[place])) / 2);
-  const traces = Object.entries(times.tasks).map(([task, counts], number) => ({ type: "bar", x, y: counts, name: safe(task), marker: { color: color(number), line: { width: 0 } },
+  const traces = Object.entries(times.tasks).map(([task, counts], number) => ({ type: "bar", x, y: counts, name: safe(task), marker: filling(number),
     hovertemplate: `%{y} steps of about %{x:.3g} ${unit}<extra>${safe(task)}</extra>` }));
   return { traces, look: { barmode: "stack", bargap: 0.03, xaxis: { title: { text: `step time, ${unit}${times.beyond ? `<br>last bar: and ${times.beyond} longer, up to ${say(times.most, "s")}` : ""}` } }, yaxis: { title: { text: "steps" } }, showlegend: traces.length > 1, margin: { l: 58, r: 16, t: 14, b: 96 } } };
 };
@@ -174,8 +174,8 @@ const serversFigure = (run) => () => {
   if (!servers.length && num_ps) return nothing("no variables were placed<br>on the servers");
   if (!servers.length) return nothing("no servers: every training task<br>holds all variables");
   const parts = [0, 1, 2].map((rank) => ({ type: "bar", name: ["largest variable", "second largest", "third largest"][rank], x: servers.map((one) => safe(short(one.task))), y: servers.map((one) => (one.largest[rank] ? one.largest[rank].bytes : 0)),
-    text: servers.map((one) => (one.largest[rank] ? `${safe(one.largest[rank].name)}${one.largest[rank].part ? ` (part ${safe(one.largest[rank].part)})` : ""}: ${say(one.largest[rank].bytes, "B")}` : "")), textposition: "none", hoverinfo: "text", marker: { color: color(rank) } }));
-  parts.push({ type: "bar", name: "all others", x: servers.map((one) => safe(short(one.task))), y: servers.map((one) => Math.max(0, one.bytes - one.largest.reduce((sum, each) => sum + each.bytes, 0))), hovertemplate: "%{y:.3s}B<extra>all others</extra>", marker: { color: color(7) } });
+    text: servers.map((one) => (one.largest[rank] ? `${safe(one.largest[rank].name)}${one.largest[rank].part ? ` (part ${safe(one.largest[rank].part)})` : ""}: ${say(one.largest[rank].bytes, "B")}` : "")), textposition: "none", hoverinfo: "text", marker: filling(rank) }));
+  parts.push({ type: "bar", name: "all others", x: servers.map((one) => safe(short(one.task))), y: servers.map((one) => Math.max(0, one.bytes - one.largest.reduce((sum, each) => sum + each.bytes, 0))), hovertemplate: "%{y:.3s}B<extra>all others</extra>", marker: filling(7) });
   return { traces: parts, look: { barmode: "stack", bargap: 0.45, xaxis: { type: "category" }, yaxis: { title: { text: "bytes of variables" }, tickformat: "~s" } } };
 };
 const stalenessFigure = (run) => () => {
@@ -185,5 +185,5 @@ const stalenessFigure = (run) => () => {
   if (!stale) return nothing("no gradient is ever stale<br>in this strategy");
   const keys = Object.keys(stale.histogram).map(Number);
   return { traces: [{ type: "bar", x: keys, y: keys.map((key) => stale.histogram[key] / stale.gradients), marker: { color: color(0) }, hovertemplate: "%{y:.1%} of all gradients were %{x} updates behind<extra></extra>" }],
-    look: { xaxis: { title: { text: `updates between pull and push (mean ${digits(stale.mean)})` } }, yaxis: { title: { text: "share of gradients" }, tickformat: ".0%" } } };
+    look: { xaxis: { title: { text: `updates between pull and push<br>(mean ${digits(stale.mean)})` } }, yaxis: { title: { text: "share of gradients" }, tickformat: ".0%" } } };
 };
