@@ -333,8 +333,8 @@ def test_runs_with_real_and_made_up_data_have_an_overhead_where_they_are_alike()
 
 def test_only_a_run_that_did_not_finish_is_told_with_its_reason() -> None:
     """`steps`, in the colour of trouble, stood below every run that had made its steps."""
-    known = {"run": "a", "model": "softmax", "dataset": "mnist", "command": None, "steps": 9, "steps_per_s": 1.0}
-    known |= {"accuracy": None, "seconds": 9.0}
+    known: dict[str, Any] = {"run": "a", "model": "softmax", "dataset": "mnist", "command": None, "steps": 9}
+    known |= {"steps_per_s": 1.0, "accuracy": None, "seconds": 9.0}
     done = digest_of(JOB, reason="steps", **known) | {"commit": {}}
     failed = digest_of(JOB, state="failed", reason="out of memory", **known) | {"commit": {}}
     assert [each["note"] for each in every_run({"a": done, "b": failed})["rows"]] == ["", "out of memory"]
