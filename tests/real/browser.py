@@ -143,3 +143,16 @@ def _address(log: Path, process: subprocess.Popen[bytes]) -> str:
             return found[1]
         time.sleep(0.05)
     raise AssertionError(f"Chromium does not start:\n{log.read_text(errors='replace')[-2000:]}")
+
+
+@contextmanager
+def showing(window: Browser, report: Path) -> Iterator[None]:
+    """A report, just opened; whatever is done with it, nothing is complained of and nothing fetched."""
+    window.size(1400)
+    window.complaints.clear()
+    window.requests.clear()
+    window.open(report)
+    window.ask("document.documentElement.style.scrollBehavior = 'auto'")
+    yield
+    assert window.complaints == []
+    assert [url for url in window.requests if not url.startswith(("file:", "data:", "blob:"))] == []

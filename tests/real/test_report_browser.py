@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser, browser
+from browser import Browser, browser, showing
 
 from headway.record.folder import RunFolder
 from headway.record.run import Run, load_all
@@ -89,15 +89,8 @@ def window() -> Iterator[Browser]:
 
 @pytest.fixture
 def opened(window: Browser, report: Path) -> Iterator[Browser]:
-    """The report, just opened; whatever a test does, nothing was complained of and nothing fetched."""
-    window.size(1400)
-    window.complaints.clear()
-    window.requests.clear()
-    window.open(report)
-    window.ask("document.documentElement.style.scrollBehavior = 'auto'")
-    yield window
-    assert window.complaints == []
-    assert [url for url in window.requests if not url.startswith(("file:", "data:", "blob:"))] == []
+    with showing(window, report):
+        yield window
 
 
 def choose(window: Browser, name: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser, browser
+from browser import Browser, browser, showing
 
 from headway.launch.prepare import create_run
 from headway.record.files import to_json
@@ -85,14 +85,10 @@ def window() -> Iterator[Browser]:
 
 @pytest.fixture
 def opened(window: Browser, report: Path) -> Iterator[Browser]:
-    window.size(1400)
-    window.complaints.clear()
-    window.open(report)
-    window.ask("document.documentElement.style.scrollBehavior = 'auto'")
-    window.ask("headway.everything()")
-    window.ask("document.getElementById('learning').scrollIntoView()")
-    yield window
-    assert window.complaints == []
+    with showing(window, report):
+        window.ask("headway.everything()")
+        window.ask("document.getElementById('learning').scrollIntoView()")
+        yield window
 
 
 def choose(window: Browser, name: str) -> None:
