@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -70,15 +71,16 @@ def test_at_the_most_allowed_it_ends_and_says_what_would_be_needed() -> None:
 
 
 def test_two_equal_runs_have_no_interval_which_is_not_a_wide_one() -> None:
-    measure = SweepMeasure(repeats=2, most=2)
-    short = need(done("a", 100.0, 100.0), measure)
+    measure = SweepMeasure(repeats=3, most=3)
+    short = need(replace(done("a", 100.0, 100.0, 100.0), values=(100.0, 100.0)), measure)
     assert (short.runs, short.is_short) == (0, True)
     assert short.reason == (
         "an interval says nothing of fewer than 3 runs, and 2 can be counted: about 1 more run would be needed, "
-        "and 2 runs were made, the most allowed"
+        "and 3 runs were made, the most allowed"
     )
     assert need(done("a", 100.0, 100.0), SweepMeasure(repeats=2, most=3)).reason.endswith("about 1 more run is needed")
-    assert not need(done("a", 100.0, 100.0), SweepMeasure(repeats=2)).is_short  # nobody asked for an interval
+    for most in (None, 2):  # nobody asked for an interval
+        assert not need(done("a", 100.0, 100.0), SweepMeasure(repeats=2, most=most)).is_short
 
 
 def test_the_number_of_missing_runs_is_about_right() -> None:

@@ -109,8 +109,8 @@ def _made(progress: Progress) -> str:
 
 def lacking_for_interval(values: Sequence[float], measure: SweepMeasure) -> int:
     """Runs that are probably missing until the interval is as narrow as asked. Who asks for one or two repeats wants no
-    interval, unless `most` says that there may be more of them."""
-    if not values or (measure.repeats < FEWEST and measure.most is None):
+    interval, unless `most` says that there may be enough of them."""
+    if not values or (measure.repeats < FEWEST and (measure.most or 0) < FEWEST):
         return 0
     return missing(values, measure.interval, measure.statistic)
 
