@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed-$(shell $(PYTHON) -c 'import hashlib,sys; print(has
 
 QUICK  := not demo and not fault and not system
 
-.PHONY: help setup demo test test-system check format lock test-faults fault-matrix findings-matrix bench-overhead bench-accuracy bench-input bench-startup bench-report evaluations clean
+.PHONY: help setup demo test test-system check format lock test-faults fault-matrix findings-matrix mutants bench-overhead bench-accuracy bench-input bench-startup bench-report evaluations clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: *.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -55,6 +55,9 @@ fault-matrix: setup  ## every fault of every role under every strategy; writes d
 
 findings-matrix: setup  ## every condition provoked on emulated hosts, every rule asked; writes docs/findings.md (an hour, as root)
 	@$(BIN)/python tests/findings/run_findings.py
+
+mutants: setup   ## do the unit tests of the pure cores notice small changes? writes docs/mutants.md (minutes)
+	@$(BIN)/python tests/mutants/run_mutants.py
 
 bench-overhead: setup  ## Headway against hand-written scripts (over an hour; nothing else may run)
 	@$(BIN)/python benchmarks/overhead.py

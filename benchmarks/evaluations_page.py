@@ -19,11 +19,12 @@ HEAD = """# The evaluations, measured here
 Made by `make evaluations` (`benchmarks/evaluations.py`) from `benchmarks/results/evaluations.jsonl`; do not edit. What
 was published is in `headway published`; what each figure means is in [metrics.md](metrics.md). Measured is the local
 form of each experiment: smaller input, fewer steps, emulated hosts that share two cores. So numbers are never compared,
-only shapes and conclusions. Intervals decide: a conclusion that is not so beyond chance is **not re-found**, also where
-the value points the right way; it is *not clear* where the contrary is not beyond chance either, or where pairs of
-trials contradict each other. How sure that is depends on the runs of a trial, which the tables show: the interval of a
-median of two runs holds the true one with 50 % at most, of three with 75 %, of five with 94 %. A row with (!)
-contradicts itself.
+only shapes and conclusions. Each conclusion is tested for the model that it was drawn for, with the figure that its
+source used; one that its source contradicts is marked, and not counted. Intervals decide: a conclusion that is not so
+beyond chance is **not re-found**, also where the value points the right way; it is *not clear* where the contrary is
+not beyond chance either, or where pairs of trials contradict each other. How sure that is depends on the runs of a
+trial, which the tables show: the interval of a median of two runs holds the true one with 50 % at most, of three with
+75 %, of five with 94 %. A row with (!) contradicts itself.
 """
 TITLES = {
     "E1": "E1. MNIST CNN on Google Cloud",
@@ -66,7 +67,7 @@ def summary(measured: Mapping[str, list[Measured]]) -> str:
             judge(each, measured.get(each.sweep or ""))
             for table in tables().values()
             if table.evaluation == evaluation
-            for each in table.conclusions
+            for each in table.counted
         ]
         counts: Counter[str] = Counter(each.verdict for each in found)
         rows.append([title, *(str(counts[name]) for name in VERDICTS), str(sum(not each.is_clear for each in found))])
@@ -172,7 +173,8 @@ def conclusion_table(table: Published, measured: Mapping[str, list[Measured]]) -
     rows = []
     for each in table.conclusions:
         found: Judgement = judge(each, measured.get(each.sweep or ""))
-        rows.append([each.text, f"**{found.verdict}**", found.words])
+        text = f"{each.text} (By their figures.)" if each.basis == "figures" else each.text
+        rows.append([text, f"**{found.verdict}**", found.words])
     return table_of(["they concluded", "here", "figures"], rows) + "\n"
 
 

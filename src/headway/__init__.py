@@ -1,4 +1,4 @@
-"""Headway: deploy, watch, measure, explain and predict distributed deep-learning training.
+"""Headway: run, watch, measure and explain distributed deep-learning training.
 
 >>> import headway
 >>> run = headway.load("last")

@@ -7,7 +7,8 @@ HeadwayError                    1   something went wrong that the message explai
 ├── SiteError                   5   the site cannot give what the job asks (isolation, ports, nodes)
 ├── RunFailed                   6   the run started and failed; its folder says why
 ├── FormatError                 7   a file of a run folder is damaged, missing or from a newer version
-└── Busy                        8   the run is (not) running, so this cannot be done now
+├── Busy                        8   the run is (not) running, so this cannot be done now
+└── StorageError                9   a folder cannot be written: the disk is full or read-only, the folder is gone
 
 130 is a run stopped by Ctrl-C. A user's mistake shows the message alone; a traceback is a bug in Headway.
 """
@@ -58,6 +59,12 @@ class MissingFile(FormatError, FileNotFoundError):
 
 class Busy(HeadwayError):
     exit_code = 8
+
+
+class StorageError(HeadwayError, OSError):
+    """record/storage.py makes them. Whoever expects that a file cannot be written catches OSError."""
+
+    exit_code = 9
 
 
 INTERRUPTED_EXIT_CODE = 130

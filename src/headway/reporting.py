@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import time
 from typing import Any
 
 PLACE = "HEADWAY_REPORTS"
@@ -20,10 +19,12 @@ def log(step: int, **values: Any) -> None:
     """
     if not (place := os.environ.get(PLACE)):
         return
+    from headway import clock
+
     numbers = {name: float(value) for name, value in {"step": step, **values}.items()}
     # JSON has no NaN, and a loss that is none is news: a text that Python reads back.
     finite = {name: value if math.isfinite(value) else str(value) for name, value in numbers.items()}
-    line = json.dumps({"t": time.time(), **finite}) + "\n"
+    line = json.dumps({"t": clock.now(), **finite}) + "\n"
     file = os.open(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(file, line.encode())  # at once, so that threads and processes do not mix their lines

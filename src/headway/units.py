@@ -32,6 +32,7 @@ _BYTES_PER_SECOND = {
 }
 ROUNDED_UP = 999.5  # with three digits this is 1,000 of the unit before
 A_MINUTE_ROUNDED = 59.95  # with one digit behind the point this is 60.0 seconds
+LARGEST = 1e30  # of any unit: far beyond what there is, and far from where floats end
 _NUMBER_AND_UNIT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*([A-Za-z/]*)\s*")
 
 
@@ -39,6 +40,8 @@ def _parse(value: object, units: dict[str, float], bare_unit: str, what: str, ex
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError(f"not a {what}; write for example {examples}")
     if isinstance(value, (int, float)):
+        if not abs(value) <= LARGEST:  # also what is not a number at all
+            raise ValueError(f"not a {what} that can be meant; write for example {examples}")
         return float(value) * units[bare_unit]
     match = _NUMBER_AND_UNIT.fullmatch(value)
     if not match:
@@ -46,6 +49,8 @@ def _parse(value: object, units: dict[str, float], bare_unit: str, what: str, ex
     number, unit = match.groups()
     if unit and unit not in units:
         raise ValueError(f"unknown unit {unit!r} for a {what}; known: {', '.join(units)}")
+    if float(number) > LARGEST:
+        raise ValueError(f"not a {what} that can be meant; write for example {examples}")
     return float(number) * units[unit or bare_unit]
 
 

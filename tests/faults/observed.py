@@ -15,8 +15,9 @@ from headway.record.tables import who_wrote
 
 Event = dict[str, Any]
 
-NAMING = ("restarting", "given_up", "silent", "blocked", "unresponsive")  # notes that say: this task is the trouble
-BLAMING = ("restarting", "given_up", "blocked", "unresponsive")  # silence alone may be a busy machine's
+# Notes that say: this task is the trouble.
+NAMING = ("restarting", "given_up", "stopped", "silent", "stalled", "blocked", "unresponsive")
+BLAMING = tuple(kind for kind in NAMING if kind != "silent")  # silence alone may be a busy machine's
 ECHO = 1.0  # seconds in which what was under way at the fault still ends
 UNWRITTEN = 2.0  # seconds: rows of a killed task's last moments may be missing (half a second, on an idle machine)
 
@@ -116,7 +117,8 @@ def observe(record: Record, setup: Setup, task: str, at: float) -> dict[str, Any
     named = next((note for note in notes if note["task"] == task), next(iter(failed), None))
     ended = record.kind("task_exited", by=LAUNCHER, since=at)
     rows = record.kind("step")
-    rejoined = next((row["t"] for row in record.kind("joined") if row["by"] == task and row["attempt"] > 0), None)
+    joined = record.kind("joined", by=task, since=at)
+    rejoined = next((row["t"] for row in joined if row["attempt"] > 0), None)
     initialized = record.kind("initialized", since=at)
     restoring = next((event for event in initialized if event["how"] == "restored"), None)
     generation = _last_generation(record)
@@ -154,7 +156,8 @@ def observe(record: Record, setup: Setup, task: str, at: float) -> dict[str, Any
 def _meanwhile(record: Record, setup: Setup, task: str, at: float, until: float | None) -> dict[str, Any]:
     """Steps of others (ps-sync: updates) between the fault and its end, in the state that it met; what was under way
     at the fault is left out."""
-    met = max((event["generation"] for event in record.kind("initialized") if event["t"] < at), default=0)
+    made = record.kind("initialized")
+    met = max((event["generation"] for event in made if event["t"] < at), default=made[0]["generation"] if made else 0)
     if until is None:
         return {}
     progress = (
@@ -171,7 +174,7 @@ def _rollback(record: Record, restoring: Event | None, at: float) -> dict[str, A
     recorded = [(note["step_before"], note["step"], note["steps_lost"]) for note in notes]
     if restoring is None:
         return {"rollbacks": recorded}
-    earlier = [event for event in record.kind("step", "update") if event["generation"] < restoring["generation"]]
+    earlier = [event for event in record.kind("step", "update") if event["generation"] == restoring["generation"] - 1]
     saved = [event["step"] for event in record.kind("checkpoint") if event["t"] < restoring["t"]]
     return {
         "rollbacks": recorded,
@@ -210,8 +213,11 @@ def _miscounted(record: Record, setup: Setup, at: float) -> list[str]:
         counts = {name: [row for row in rows if row["by"] == name] for name in setup.training}
     else:
         counts = {"all": rows}
-    around = [row["step"] for row in rows if at - UNWRITTEN < row["t"] < at + UNWRITTEN]
-    may_miss = range(min(around), max(around) + 1) if around and setup.kind == "ps-async" else range(0)
+    deaths = [note["t"] for note in record.kind("task_exited", by=LAUNCHER) if not note.get("expected", False)]
+    may_miss: set[int] = set()
+    for death in (at, *deaths) if setup.kind == "ps-async" else ():
+        around = [row["step"] for row in rows if death - UNWRITTEN < row["t"] < death + UNWRITTEN]
+        may_miss |= {*range(min(around), max(around) + 1)} if around else set()
     problems = []
     for who, events in counts.items():
         times = Counter(event["step"] for event in events)

@@ -1,15 +1,16 @@
 """Run the fault matrix with real processes, and write docs/faults.md.
 
-  python tests/faults/run_matrix.py                    every cell (26) and every undisturbed run (5): about 25 minutes
+  python tests/faults/run_matrix.py                    every cell (43) and every undisturbed run (8): about 40 minutes
   python tests/faults/run_matrix.py --list             the cells, what is expected, and what is known of them
   python tests/faults/run_matrix.py --only ps-sync     the setups whose name begins so
   python tests/faults/run_matrix.py --cell NAME        one cell, anew; may be repeated
-  python tests/faults/run_matrix.py --resume           only cells that were not run yet
+  python tests/faults/run_matrix.py --resume           only cells of which --results knows nothing
   python tests/faults/run_matrix.py --report           run nothing, write the page again
 
-Results are JSON lines in --results, one for each run; the page shows the last one of each cell, and says `not run`
-where there is none. A result counts only for the job that it was made with. Folders of runs that were as expected are
-removed. Exit code 0: every chosen cell was as expected.
+Results are JSON lines in --results, one for each run; the page shows the last one of each cell. Rows of cells of which
+there is none stay as they are on the page, with the date and the commit of their run. A result counts only for the job
+that it was made with. Folders of runs that were as expected are removed. Exit code 0: every chosen cell was as
+expected.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from page import COMMAND, Results, in_words, page  # noqa: E402
 from running import Running, write_job  # noqa: E402
 from verdict import undisturbed_problems  # noqa: E402
 
+from headway.errors import HeadwayError  # noqa: E402
 from headway.launch.prepare import environment  # noqa: E402
 from headway.record.files import parse_line  # noqa: E402
 from headway.record.folder import RunFolder, default_root  # noqa: E402
@@ -117,11 +119,42 @@ def last_step(folder: RunFolder, task: str) -> int | None:
     return next((event["step"] for event in reversed(events) if event and event["kind"] == "step"), None)
 
 
-def is_due(folder: RunFolder, setup: Setup) -> bool:
-    """Whether the fault may come: every task trains, enough steps are made, and a checkpoint is there."""
+def is_due(folder: RunFolder, setup: Setup, cell: Cell) -> bool:
+    """Whether the fault may come: every task trains, enough steps are made, and a checkpoint is there. The first of two
+    comes early: others who go on must not have finished before the task is back twice."""
     steps = [last_step(folder, task) for task in setup.training]
-    saved = any(folder.checkpoints.glob("step-*"))
-    return saved and None not in steps and max(step or 0 for step in steps) >= setup.fault_step
+    saved = setup.is_program or any(folder.checkpoints.glob("step-*"))
+    return saved and None not in steps and max(step or 0 for step in steps) >= setup.fault_step / cell.num_faults
+
+
+def strike(running: Running, setup: Setup, cell: Cell) -> float:
+    """Do to the task what the cell says; the time of the fault that is looked at, which is the last one."""
+    at = time.time()
+    if cell.fault == "SIGSTOP at start":
+        pid = running.wait_for(lambda: _starting(running, cell.task), f"the start of {cell.task}", LIMIT, every=0.01)
+        os.kill(pid, signal.SIGSTOP)
+        has_spoken = running.folder.events(Task.parse(cell.task)).exists()
+        assert not has_spoken, f"{cell.task} had begun before it could be frozen"
+        return time.time()
+    for number, fault in enumerate(cell.fault.split(", ")):
+        if number:  # it is back, and has told of a step
+            first = running.wait_for(lambda: running.steps(cell.task, attempt=1), f"a step of {cell.task}", LIMIT)[0]
+            at = first["t"]
+        if fault != "hang":  # the program does that itself
+            pid = running.pid(cell.task)
+            if setup.is_program and fault == "SIGSTOP":
+                (program,) = psutil.Process(pid).children()
+                pid = program.pid
+            at = time.time()
+            os.kill(pid, getattr(signal, fault))
+    return at
+
+
+def _starting(running: Running, task: str) -> int | None:
+    try:
+        return next((one["pid"] for one in running.status()["tasks"] if one["task"] == task), None)
+    except (OSError, HeadwayError):  # nobody answers yet
+        return None
 
 
 def run_job(setup: Setup, cell: Cell | None, root: Path) -> Seen:
@@ -135,12 +168,11 @@ def run_job(setup: Setup, cell: Cell | None, root: Path) -> Seen:
     with Running(root / "runs", "run", str(job)) as running, Residue(running.folder) as residue:
         try:
             if cell is not None:
-                running.wait_for(lambda: is_due(running.folder, setup), "the moment of the fault", LIMIT)
+                if cell.fault != "SIGSTOP at start":
+                    running.wait_for(lambda: is_due(running.folder, setup, cell), "the moment of the fault", LIMIT)
+                    facts["fault_step"] = last_step(running.folder, setup.training[0])
                 residue.look(running)
-                facts["fault_step"] = last_step(running.folder, setup.training[0])
-                pid = running.pid(cell.task)
-                at = time.time()
-                os.kill(pid, getattr(signal, cell.fault))
+                at = strike(running, setup, cell)
             deadline = time.monotonic() + LIMIT
             while running.process.poll() is None:
                 assert time.monotonic() < deadline, f"the run did not end within {LIMIT:g} s"
@@ -159,7 +191,9 @@ def run_job(setup: Setup, cell: Cell | None, root: Path) -> Seen:
 
 
 def job_of(setup: Setup, cell: Cell | None) -> dict[str, Any]:
-    return setup.job(cell.attempts if cell else 3)
+    if cell is not None:
+        return cell.job
+    return setup.launched(None) if setup.is_program else setup.job(3)
 
 
 # --- all of them ---------------------------------------------------------------------------------------------
@@ -169,6 +203,7 @@ class Laboratory:
         self._keep = keep
         self._file = folder / "results.jsonl"
         self._machine: dict[str, Any] = {}
+        self._when: dict[str, str] = {}
         self._undisturbed: dict[str, Seen] = {}
         self._cells: dict[str, Seen] = {}
         folder.mkdir(parents=True, exist_ok=True)
@@ -178,7 +213,7 @@ class Laboratory:
 
     @property
     def results(self) -> Results:
-        return Results(self._machine, self._undisturbed, self._cells)
+        return Results(self._machine, self._undisturbed, self._cells, self._when)
 
     def forget(self, cells: list[Cell]) -> None:
         """These are run anew, and so are the undisturbed runs of setups of which every cell is."""
@@ -212,12 +247,14 @@ class Laboratory:
         match line:
             case {"machine": machine}:
                 self._machine = machine
-            case {"setup": name, "job": job, "seen": seen} if name in SETUPS and job == job_of(SETUPS[name], None):
-                self._undisturbed[name] = _seen(seen)
+            case {"setup": name, "job": job, "seen": seen} if name in SETUPS:
+                if _anywhere(job) == _anywhere(job_of(SETUPS[name], None)):
+                    self._undisturbed[name] = _seen(seen)
             case {"cell": name, "job": job, "seen": seen}:
                 for cell in CELLS:
-                    if cell.name == name and job == job_of(SETUPS[cell.setup], cell):
+                    if cell.name == name and _anywhere(job) == _anywhere(job_of(SETUPS[cell.setup], cell)):
                         self._cells[name] = _seen(seen)
+                        self._when[name] = f"{self._machine['date']}, {self._machine['commit']}"
 
     @staticmethod
     def _show(what: str) -> None:
@@ -234,6 +271,11 @@ class Laboratory:
             print(f"    see {root}", flush=True)
         elif not self._keep:
             shutil.rmtree(root, ignore_errors=True)
+
+
+def _anywhere(job: dict[str, Any]) -> dict[str, Any]:
+    """Without the folder of this source tree: a result counts in another one, too."""
+    return {**job, "workload": {name: value for name, value in job["workload"].items() if name != "directory"}}
 
 
 def _seen(fields: dict[str, Any]) -> Seen:
@@ -300,7 +342,7 @@ def main() -> int:
             laboratory.run([cell for cell in cells if laboratory.results.problems(cell) is None])
         except KeyboardInterrupt:
             print("broken off; --resume goes on", flush=True)
-    PAGE.write_text(page(laboratory.results), encoding="utf-8")
+    PAGE.write_text(page(laboratory.results, PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     results = laboratory.results
     missed = [cell.name for cell in cells if results.problems(cell) is None]
     failed = [cell.name for cell in cells if results.problems(cell)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from matrix import ACCURACY_WITHIN, HEARTBEAT, LOSS_WITHIN, NAMED_WITHIN, PAUSE_WITHIN, SETUPS, Cell, Setup
+from matrix import ACCURACY_WITHIN, HEARTBEAT, LOSS_WITHIN, NAMED_WITHIN, PAUSE_WITHIN, SETUPS, STALL, Cell, Setup
 from observed import Seen
 
 
@@ -25,7 +25,8 @@ def undisturbed_problems(setup: Setup, seen: Seen) -> list[str]:
         return [seen.broke]
     found = [] if (seen.state, seen.exit_code) == ("finished", 0) else [f"ended {seen.state}: {seen.reason}"]
     found += [f"{task} was restarted" for task in seen.restarted]
-    return [*found, *_counts(setup, seen), *(f"left behind: {what}" for what in seen.left)]
+    counts = [] if setup.is_program else _counts(setup, seen)
+    return [*found, *counts, *(f"left behind: {what}" for what in seen.left)]
 
 
 def _end(cell: Cell, seen: Seen) -> Iterator[str]:
@@ -40,26 +41,29 @@ def _end(cell: Cell, seen: Seen) -> Iterator[str]:
 def _naming(cell: Cell, seen: Seen) -> Iterator[str]:
     if seen.named is None:
         yield f"{cell.task} was never named"
-    elif seen.named > NAMED_WITHIN:
-        yield f"{cell.task} was named after {seen.named:.1f} s, not within {NAMED_WITHIN:g} s"
+    elif seen.named > cell.named_within:
+        yield f"{cell.task} was named after {seen.named:.1f} s, not within {cell.named_within:g} s"
     if cell.outcome.state == "finished" and not any(cell.reason in reason for reason in seen.reasons):
         yield f"no restart of {cell.task} because of {cell.reason}: {seen.reasons}"
     if seen.blamed:
         yield f"others were blamed: {', '.join(seen.blamed)}"
-    if cell.fault == "SIGSTOP" and seen.killed is not None and seen.killed > HEARTBEAT + NAMED_WITHIN:
+    limit = STALL if cell.fault == "SIGKILL, hang" else HEARTBEAT
+    if cell.fault != "SIGKILL" and seen.killed is not None and seen.killed > limit + NAMED_WITHIN:
         yield f"{cell.task} was killed only after {seen.killed:.1f} s"
 
 
 def _changes(cell: Cell, seen: Seen) -> Iterator[str]:
-    wanted = dict.fromkeys(cell.outcome.restarted, 1)
+    wanted = dict.fromkeys(cell.outcome.restarted, cell.num_faults)
     if seen.restarted != wanted:
         yield f"restarted: {_listed(seen.restarted)}; expected: {_listed(wanted)}"
-    how = {"kept": [], "adopted": ["adopted"], "restored": ["restored"]}[cell.outcome.variables]
+    how = [] if cell.outcome.variables in ("kept", "own") else [cell.outcome.variables]
     if seen.initialized != how:
         yield f"variables: {seen.initialized or 'kept'}; expected: {cell.outcome.variables}"
 
 
 def _rollback(cell: Cell, seen: Seen) -> Iterator[str]:
+    if cell.outcome.variables == "own":
+        return
     if cell.outcome.variables != "restored":
         if seen.rollbacks:
             yield f"rolled back, {sum(lost for _, _, lost in seen.rollbacks)} steps lost; expected: none"
@@ -91,11 +95,16 @@ def _meanwhile(cell: Cell, seen: Seen) -> Iterator[str]:
         yield "training never went on with every task"
     elif cell.outcome.meanwhile == "go on" and seen.longest_pause > PAUSE_WITHIN:
         yield f"the others paused for {seen.longest_pause:.1f} s; expected: they go on"
-    elif cell.outcome.meanwhile != "go on" and seen.meanwhile:
+    elif cell.outcome.meanwhile == "begin":
+        if not seen.meanwhile:
+            yield "the others made no step meanwhile; expected: they train without it"
+    elif cell.outcome.meanwhile in ("wait", "nobody") and seen.meanwhile:
         yield f"the others made {seen.meanwhile} steps meanwhile; expected: none"
 
 
 def _result(setup: Setup, seen: Seen, undisturbed: Seen) -> Iterator[str]:
+    if setup.is_program:  # what it makes of its steps is not ours to judge
+        return
     yield from _counts(setup, seen)
     if seen.accuracy is None or undisturbed.accuracy is None:
         yield "there is no accuracy"

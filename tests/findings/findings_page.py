@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from conditions import CELLS, EXPLAINED, HEALTHY, Cell
+from conditions import BESIDE_OTHER_WORK, CELLS, EXPLAINED, HEALTHY, Cell
 
 from headway.findings import rules
+from headway.findings.advice import in_words
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,10 @@ own (src/headway/findings/catalogue), the figures those of benchmarks/results/fi
 `headway findings RUN` says what held a run back, with the figures, how sure that is and what to change (`-e`: every
 figure; `-o json`: for programs); in brief it stands at the end of `headway show RUN`. *Certain*: it was measured
 directly; *likely*: nothing else that is known explains it; *possible*: worth a look. On a machine that others use
-meanwhile every finding about speed is at best possible. What is marked `i` is good to know, and no trouble. A rule is
-silent where what it needs was not recorded, and in short runs.
+meanwhile nothing is certain, and every finding about speed is at best possible; the findings of a sweep, too, if one of
+the runs that count is marked `loaded` or `throttled`. What is marked `i` is good to know, and no trouble. A rule is
+silent where what it needs was not recorded, and in short runs. Of what to do, a run is told what its job has a setting
+for.
 """
 
 
@@ -101,7 +104,7 @@ def _rules() -> list[str]:
             rule.means,
             "",
             f"- When: {rule.threshold}",
-            f"- What to do: {rule.advice}",
+            f"- What to do: {in_words(rule.advice)}",
             f"- Needs: {rule.needs}" + (_least(rule) if rule.look else ""),
             "",
         ]
@@ -109,8 +112,8 @@ def _rules() -> list[str]:
 
 
 def _least(rule: Any) -> str:
-    if rule.steps <= 1 and rule.seconds <= 1:
-        return ""
+    if rule.steps <= 1:
+        return f" At least {rule.seconds:g} s." if rule.seconds > 1 else ""
     return f" At least {rule.steps} measured steps in {rule.seconds:g} s."
 
 
@@ -151,6 +154,10 @@ def _matrix(known: Mapping[str, Result], machine: Mapping[str, Any]) -> list[str
         "variants showed. When a review changed what rules say (batches, credits, who is too large), the cells that "
         "this could change were run again; the others are of the commits above. A cell that was not run yet has the "
         "sign `?`.",
+        "",
+        "Since then `server_network` has become `network`, which looks at every node's link, and `oversized` and "
+        "`too_small` are silent where a link is full: signs of `oversized` beside a full link below are of older "
+        "commits." + (f" Not run on an idle machine yet: {', '.join(BESIDE_OTHER_WORK)}." if BESIDE_OTHER_WORK else ""),
         "",
         "Rows are conditions, columns what the rules said in their cells: `x` found, `-` not found though provoked, "
         "`o` trouble found besides, `i` good to know; a sign for each variant, the last one kept out (of a rule that "

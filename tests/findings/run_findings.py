@@ -38,7 +38,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "real")]
 from conditions import CELLS, Cell  # noqa: E402
 from findings_page import Result, page, problems_of, read_results, rules_of  # noqa: E402
 
-from headway.findings import Finding, findings  # noqa: E402
+from headway.findings import Finding, explain_loss, findings  # noqa: E402
 from headway.findings.apply import of_trials  # noqa: E402
 from headway.findings.sweeps import SweepFacts, TrialFacts, trial_facts  # noqa: E402
 from headway.launch.prepare import environment  # noqa: E402
@@ -150,6 +150,7 @@ def of_sweep(cell: Cell, known: dict[str, Result]) -> list[Finding] | None:
     for number, name in enumerate(cell.trials):
         fields = {**(known[name].trial or {}), "is_baseline": cell.settings != "cluster.ps" and number == 0}
         fields["samples"] = tuple(fields["samples"])
+        fields["is_explained"] = explain_loss((one["rule"], one["trouble"]) for one in known[name].found)
         if cell.settings:
             fields["settings"] = {cell.settings: fields["num_ps" if cell.settings == "cluster.ps" else "tasks"]}
         trials.append(TrialFacts(**fields))

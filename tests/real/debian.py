@@ -6,6 +6,7 @@ where it is asked for, and lies in the same folder.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tempfile
@@ -27,24 +28,45 @@ def unpacked(package: str) -> Path:
 
 
 def unpacked_with_dependencies(*packages: str) -> Path:
-    """The same of several packages and all that they need and this machine lacks, in one folder."""
-    there = cache_folder() / "debian" / f"{packages[0]}-and-dependencies"
+    """The same of several packages and what the first one needs, in one folder."""
+    there = cache_folder() / "debian" / f"{packages[0]}-with-dependencies"
     if not there.is_dir():
-        lacking = _lacking(*packages)
-        need(lacking if isinstance(lacking, str) else _unpack(packages[0], there, *lacking))
+        if not shutil.which("apt-get"):
+            need(f"the command `apt-get`, to get the package {packages[0]}")
+        lacking, needed = _installation(*packages), _installation(*packages, on_empty_machine=True)
+        for problem in (lacking, needed):
+            if isinstance(problem, str):
+                need(f"package {packages[0]} ({problem}; `apt-get update` may help)")
+        assert isinstance(lacking, dict)
+        assert isinstance(needed, dict)
+        need(_unpack(packages[0], there, *to_unpack(packages[0], lacking, needed)))
     return there
 
 
-def _lacking(*packages: str) -> list[str] | str:
-    """The names of the packages that an installation would fetch; or why that is not known."""
-    if not shutil.which("apt-get"):
-        return f"the command `apt-get`, to get the package {packages[0]}"
+def to_unpack(package: str, lacking: dict[str, str], needed: dict[str, str]) -> list[str]:
+    """The packages to unpack, of those that this machine lacks and those that an empty one needs (names and versions).
+
+    Libraries that are installed are found where they are. Packages of one source are not libraries of each other:
+    Chromium looks for its data beside its program, so what is built with the package (the same version) is always
+    unpacked with it, installed or not.
+    """
+    return sorted({package, *lacking} | {name for name, version in needed.items() if version == needed[package]})
+
+
+def _installation(*packages: str, on_empty_machine: bool = False) -> dict[str, str] | str:
+    """Names and versions of what `apt-get install` would fetch; or why that is not known."""
     command = ["apt-get", "install", "--simulate", "--no-install-recommends", *packages]
+    if on_empty_machine:
+        command += ["-o", "Dir::State::status=/dev/null"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     if done.returncode:
-        why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        return f"package {packages[0]} ({why}; `apt-get update` may help)"
-    return [line.split()[1] for line in done.stdout.splitlines() if line.startswith("Inst ")]
+        return (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    return simulated(done.stdout)
+
+
+def simulated(printed: str) -> dict[str, str]:
+    """Names and versions out of lines such as "Inst NAME [INSTALLED VERSION] (VERSION SUITE [ARCHITECTURE])"."""
+    return dict(re.findall(r"^Inst (\S+) (?:\[[^]]*\] )?\((\S+) ", printed, flags=re.MULTILINE))
 
 
 def _unpack(package: str, there: Path, *others: str) -> str | None:

@@ -116,13 +116,13 @@ class Running:
     def output(self) -> str:
         return Path(self._log.name).read_text()
 
-    def wait_for(self, look: Callable[[], Any], what: str, limit: float = LIMIT) -> Any:
+    def wait_for(self, look: Callable[[], Any], what: str, limit: float = LIMIT, every: float = 0.2) -> Any:
         """The first true value of `look`; what the run printed is told when there is none in time."""
         deadline = time.monotonic() + limit
         while not (found := look()):
             assert self.process.poll() is None, f"the run ended while waiting for {what}:\n{self.output()}"
             assert time.monotonic() < deadline, f"no {what} within {limit} s:\n{self.output()}"
-            time.sleep(0.2)
+            time.sleep(every)
         return found
 
     # --- looking ---------------------------------------------------------------------------------------------

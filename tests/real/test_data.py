@@ -30,7 +30,7 @@ def test_photographs_are_converted_verified_and_learnt(photos: Path, tmp_path: P
     shards = tmp_path / "shards"
     done = headway("data", "convert", str(photos), str(shards), "--shards", "3", "image_size=[8,8]", root=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "90 + 10 examples in 3 + 1 shards" in done.stdout
+    assert "90 training examples in 3 shards, 10 test examples in 1 shard" in done.stdout
     assert f"dataset: {{name: tfrecords, files: {shards}}}" in done.stdout
     again = headway("data", "convert", str(photos), str(shards), root=tmp_path)
     assert (again.returncode, "holds converted data already" in again.stderr) == (4, True)

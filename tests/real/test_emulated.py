@@ -21,6 +21,7 @@ from emulating import Hosts, hosts, need_emulation
 from parts import need
 
 from headway.host import control_groups
+from headway.host.leftovers import state_folder
 from headway.sites.emulated import leftovers, storage
 from headway.sites.emulated.probe import abilities, try_out
 from headway.sites.isolation import candidates
@@ -63,7 +64,7 @@ def ours() -> dict[str, Any]:
         "groups": control_groups.find().existing(),
         "interfaces": [line.split(":")[1].strip() for line in interfaces.splitlines()],
         "mounts": len(mounts.splitlines()),
-        "states": sorted(path.name for path in leftovers.state_folder().glob("*.json")),
+        "states": sorted(path.name for path in state_folder().glob("*.json")),
     }
 
 

@@ -115,7 +115,7 @@ def test_what_a_user_who_is_not_root_cannot_limit_is_no_limit_in_the_record(tmp_
         assert set(node["limits"]) == {"rate"}
         (task,) = node["tasks"]
         assert node["cpus"] == pytest.approx(tasks[task]["cpus"], rel=0.1)
-        assert node["memory_peak"] == pytest.approx(tasks[task]["rss_peak"], rel=0.1)
+        assert node["memory_peak"] == pytest.approx(tasks[task]["memory_peak"], rel=0.1)
         assert "cpu" not in node["full"]
         assert f"{node['node']} " in done.stdout
     assert not {one.rule for one in found} & {"server_cpu", "chief_undersized", "memory_grows", "memory_limit"}

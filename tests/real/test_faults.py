@@ -24,6 +24,17 @@ pytestmark = [pytest.mark.real, pytest.mark.fault, pytest.mark.timeout(240)]
 ALL = ("chief/0", "worker/0")
 
 
+def says_what_was_lost(running: Running) -> int:
+    """What its rows and its last checkpoint show; the rollback that was recorded and the summary say the same."""
+    restored = running.events("initialized")[-1]
+    highest = max(row["step"] for row in running.steps() if row["generation"] < restored["generation"])
+    lost = max(0, highest - restored["step"])
+    (rollback,) = running.events("rollback")
+    assert (rollback["step"], rollback["steps_lost"]) == (restored["step"], lost)
+    assert running.run.summary()["steps_lost"] == lost
+    return int(lost)
+
+
 def test_a_killed_worker_rejoins_and_the_others_go_on(tmp_path: Path) -> None:
     with Running(tmp_path / "runs", "run", str(write_job(tmp_path / "job.yaml"))) as running:
         running.trains(*ALL)
@@ -124,7 +135,8 @@ def test_after_a_rollback_each_server_has_seen_exactly_the_counted_updates(tmp_p
 
 
 def test_a_frozen_agent_is_noticed_and_replaced(tmp_path: Path) -> None:
-    job = write_job(tmp_path / "job.yaml", limits={"heartbeat": "3s"}, cluster={"chief": 1, "ps": 1})
+    never = {"steps": None, "seconds": None}
+    job = write_job(tmp_path / "job.yaml", limits={"heartbeat": "3s"}, cluster={"chief": 1, "ps": 1}, checkpoint=never)
     with Running(tmp_path / "runs", "run", str(job)) as running:
         running.trains("chief/0")
         (unshare,) = running.status()["agents"]
@@ -134,6 +146,8 @@ def test_a_frozen_agent_is_noticed_and_replaced(tmp_path: Path) -> None:
         assert not any(process.is_running() for process in below)
         running.stop()
     assert "said nothing" in running.events("agent_lost")[0]["reason"]
+    assert says_what_was_lost(running) > 0  # while the agent was frozen its task trained on, and nobody heard of it
+    assert "back to step 0 (there was no checkpoint)" in running.output()
 
 
 def test_a_frozen_worker_is_noticed_and_replaced(tmp_path: Path) -> None:
@@ -144,7 +158,8 @@ def test_a_frozen_worker_is_noticed_and_replaced(tmp_path: Path) -> None:
         running.trains("worker/0", attempt=1)
         assert not psutil.pid_exists(pid)
         running.stop()
-    assert [event["task"] for event in running.events("unresponsive")] == ["worker/0"]
+    assert [event["task"] for event in running.events("stopped")] == ["worker/0"]
+    assert "stopped" in running.events("restarting")[0]["reason"]
 
 
 def test_a_killed_agent_is_replaced_and_training_goes_on_from_the_checkpoint(tmp_path: Path) -> None:
@@ -160,6 +175,7 @@ def test_a_killed_agent_is_replaced_and_training_goes_on_from_the_checkpoint(tmp
         running.stop()
     assert running.events("agent_lost")
     assert running.events("initialized")[-1]["how"] == "restored"
+    says_what_was_lost(running)
     assert running.run.state == "stopped"
 
 

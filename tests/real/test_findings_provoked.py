@@ -1,4 +1,4 @@
-"""Two conditions provoked for real on emulated hosts, and found. All of them: make findings-matrix."""
+"""Three conditions provoked for real on emulated hosts, and found. All of them: make findings-matrix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 @pytest.mark.parametrize(
     ("name", "rule", "resource"),
     [
-        ("server_network-a", "server_network", "network of ps0"),
+        ("network-a", "network", "network of ps0"),
+        ("network-d", "network", "network of worker0 and worker1"),
         ("chief_undersized-a", "chief_undersized", "CPU of chief0"),
     ],
 )

@@ -21,6 +21,14 @@ from headway.record.run import Run
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 PAGE = (GUIDE / "README.md").read_text(encoding="utf-8")
 PARAMETERS = 215_370  # of the network, as the page says
+# After 300 steps the network has an accuracy of 0.965 with a deviation of 0.0033 over 15 seeds, 0.958 at least. The
+# guide's seed is fixed; other random numbers would have to be ten deviations off.
+LEARNT = 0.93
+# Under ps-async the machine decides how old gradients are. If all are of 2 updates before, 0.955 is reached (14 seeds,
+# deviation 0.0045); of 6, 0.11 to 0.40. So all that can be asked for is far from chance, which is 0.1.
+LEARNT_FROM_OLD_GRADIENTS = 0.8
+# Twice trained with other rounding: at worst as far apart as two seeds, 0.0033 * sqrt(2); four deviations.
+ALIKE = 0.019
 JOBS = sorted(path.name for path in GUIDE.glob("*.yaml"))
 
 
@@ -101,7 +109,7 @@ def test_step_1_the_script_alone(tmp_path: Path) -> None:
     losses = [float(loss) for loss in re.findall(r"^step \d+ loss (\S+)$", printed, flags=re.MULTILINE)]
     assert len(losses) == 6
     (accuracy,) = re.findall(r"accuracy on the test set (\S+)", printed)
-    assert float(accuracy) > 0.93
+    assert float(accuracy) > LEARNT
 
 
 @pytest.mark.system
@@ -113,15 +121,16 @@ def test_steps_2_to_5_the_same_model_in_every_strategy(tmp_path: Path) -> None:
         figures[step] = runs[step].summary()
         assert runs[step].state == "finished"
         assert figures[step]["steps"] >= 300
-        assert figures[step]["accuracy"] > 0.93
+        assert figures[step]["accuracy"] > (LEARNT_FROM_OLD_GRADIENTS if step == 3 else LEARNT)
         assert "own_model:build" in printed
     # Steps 4 and 5 are the training of step 2: the same batches, shared out. Rounding makes a difference later.
     for step in (4, 5):
         assert first_losses(runs[step]) == pytest.approx(first_losses(runs[2]), rel=1e-5)
-        assert figures[step]["accuracy"] == pytest.approx(figures[2]["accuracy"], abs=0.01)
+        assert figures[step]["accuracy"] == pytest.approx(figures[2]["accuracy"], abs=ALIKE)
         assert figures[step]["effective_batch"] == 100
     assert [figures[step]["strategy"] for step in (2, 3, 4, 5)] == ["single", "ps-async", "ps-sync", "allreduce"]
-    assert 0.3 < figures[3]["staleness"]["mean"] < 2
+    # An update of one of two tasks makes at most one gradient of the other older.
+    assert 0 < figures[3]["staleness"]["mean"] <= 1
     assert figures[3]["servers"][0]["bytes"] == pytest.approx(4 * PARAMETERS, rel=0.001)
     for task in figures[3]["task_usage"]:
         if task["steps"]:

@@ -75,7 +75,7 @@ def test_one_signal_stops_all_of_them_in_order_and_the_sweep_goes_on_later(tmp_p
     assert [run.facts()["state"] for run in RunFolder.all(sweep.runs)] == ["stopped", "stopped"]
     assert "Traceback" not in (tmp_path / "bench.out").read_text()
     shown = headway("bench", "--resume", sweep.name, "--dry-run", root=tmp_path)
-    assert "2 trials are open" in shown.stdout
+    assert "open are 2 trials" in shown.stdout
 
 
 def test_a_killed_sweep_takes_its_lanes_with_it_and_a_killed_lane_fails_one_run(tmp_path: Path) -> None:

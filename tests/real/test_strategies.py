@@ -102,9 +102,8 @@ def test_ps_async_with_its_options(tmp_path: Path, options: dict[str, Any]) -> N
     # Nobody else pushes: what is stale is a task's own update, which a pull ahead has not seen.
     staleness = [value for row in run.rows("steps") for value in row["staleness"]]
     if "pull_ahead" in options:
-        # Nothing orders the pull for the next step and this step's count: mostly the pull is first, but not always.
+        # Nothing orders the pull for the next step and this step's count: the machine decides which is first.
         assert staleness[0] == 0
-        assert set(staleness) <= {0, 1}
-        assert staleness.count(1) > STEPS / 2
+        assert set(staleness) == {0, 1}
     else:
         assert staleness == [0] * STEPS

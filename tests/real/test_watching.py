@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
@@ -36,11 +37,18 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
             running.stop()
 
 
+def _in_the_foreground() -> None:
+    """Of the terminal at standard input: Ctrl-C comes from there."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # off in who runs the tests in the background; children inherit that
+
+
 class Terminal:
     """A command on a terminal of 80 columns and 24 lines."""
 
     def __init__(self, root: Path, *arguments: str) -> None:
         self.ours, theirs = pty.openpty()
+        self.settings = termios.tcgetattr(self.ours)
         termios.tcsetwinsize(theirs, (24, 80))
         environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
         self.process = subprocess.Popen(
@@ -50,8 +58,7 @@ class Terminal:
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            # Who runs the tests in the background has Ctrl-C switched off, and children inherit that.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+            preexec_fn=_in_the_foreground,  # noqa: PLW1509
         )
         os.close(theirs)
         self.seen = ""
@@ -66,6 +73,7 @@ class Terminal:
         """Its exit code; all that it printed is in `seen`."""
         while self._read():
             pass
+        self.is_restored = termios.tcgetattr(self.ours) == self.settings
         os.close(self.ours)
         return self.process.wait(timeout=LIMIT)
 
@@ -86,6 +94,26 @@ def test_top_on_a_terminal_draws_until_ctrl_c_and_the_run_goes_on(watched: Runni
     assert terminal.end() == 0, terminal.seen
     assert f"{watched.folder.name} goes on" in terminal.seen
     assert "Traceback" not in terminal.seen
+    assert watched.process.poll() is None
+
+
+@pytest.mark.parametrize("how", ["q", "Q", "\x03", signal.SIGTERM, signal.SIGHUP], ids=str)
+def test_top_is_left_by_a_key_or_a_signal_and_the_terminal_is_as_before(watched: Running, how: str | int) -> None:
+    terminal = Terminal(watched.root, "top")
+    terminal.wait_for("chief/0", "q: leave")
+    assert not termios.tcgetattr(terminal.ours)[3] & (termios.ICANON | termios.ECHO)
+    os.write(terminal.ours, b"xyz\r")  # other keys do nothing
+    time.sleep(0.5)
+    assert terminal.process.poll() is None
+    if isinstance(how, str):
+        os.write(terminal.ours, how.encode())
+    else:
+        terminal.process.send_signal(how)
+    assert terminal.end() == (0 if isinstance(how, str) else 128 + how), terminal.seen
+    assert terminal.is_restored
+    assert "Traceback" not in terminal.seen
+    if isinstance(how, str):
+        assert f"{watched.folder.name} goes on" in terminal.seen
     assert watched.process.poll() is None
 
 

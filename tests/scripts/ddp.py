@@ -16,6 +16,7 @@ def read_flags():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch_size", type=int, default=32, help="of each process")
+    parser.add_argument("--hidden", type=int, default=64, help="units, each of 43 parameters")
     parser.add_argument("--save", help="file for the trained parameters, which rank 0 writes")
     return parser.parse_args()
 
@@ -33,7 +34,7 @@ def main():
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.manual_seed(rank)  # DistributedDataParallel gives everybody rank 0's parameters
-    model = DistributedDataParallel(nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10)))
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(32, flags.hidden), nn.ReLU(), nn.Linear(flags.hidden, 10)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loss_function = nn.CrossEntropyLoss()
     dataset = make_dataset()

@@ -16,6 +16,7 @@ def read_flags():
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--steps_per_epoch", type=int, default=20)
     parser.add_argument("--batch_size", type=int, default=32, help="of each worker")
+    parser.add_argument("--hidden", type=int, default=64, help="units, each of 42 parameters")
     return parser.parse_args()
 
 
@@ -31,11 +32,11 @@ def make_dataset(context, batch_size):
 
 
 class Classifier(tf.Module):
-    def __init__(self):
+    def __init__(self, hidden):
         super().__init__()
         random = tf.random.Generator.from_seed(1)
-        self.hidden = tf.Variable(random.normal([32, 64], stddev=0.2), name="hidden")
-        self.logits = tf.Variable(random.normal([64, 10], stddev=0.2), name="logits")
+        self.hidden = tf.Variable(random.normal([32, hidden], stddev=0.2), name="hidden")
+        self.logits = tf.Variable(random.normal([hidden, 10], stddev=0.2), name="logits")
 
     def __call__(self, features):
         return tf.nn.relu(features @ self.hidden) @ self.logits
@@ -49,7 +50,7 @@ def main():
     global_batch_size = flags.batch_size * strategy.num_replicas_in_sync
 
     with strategy.scope():
-        model = Classifier()
+        model = Classifier(flags.hidden)
         optimizer = tf.keras.optimizers.SGD(learning_rate=0.05)
         optimizer.build(model.trainable_variables)
     dataset = strategy.distribute_datasets_from_function(lambda context: make_dataset(context, flags.batch_size))

@@ -98,6 +98,7 @@ class Told:
                 "sampler": 1.0,
                 "cpu_seconds": 0.1 * TICK * n,
                 "rss": 200_000_000,
+                "memory": 200_000_000,
                 "sent_bytes": 1_000_000 * n,
                 "received_bytes": 900_000 * n,
                 "retransmitted": 3,

@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from headway import clock
 from headway.agent import protocol
 from headway.agent.agent import free_ports
 from headway.record.tail import Tail
@@ -37,7 +38,8 @@ class Talk:
             [*prefix, sys.executable, "-m", "headway.agent"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         files = {"events": str(folder / "events" / "agent.jsonl"), "metrics": str(folder / "metrics.jsonl")}
-        self.send(do="hello", version=protocol.VERSION, lease=LEASE, node="here", files=files)
+        hello = {"version": protocol.VERSION, "lease": LEASE, "node": "here", "clock_offset": clock.handed_on()}
+        self.send(do="hello", files=files, **hello)
         self.ready = self.hear("ready")
 
     def send(self, **message: Any) -> None:
@@ -157,7 +159,7 @@ def test_signals_reach_the_whole_group(talk: Talk) -> None:
 def test_a_heartbeat_that_stops_is_seen(talk: Talk) -> None:
     talk.start("worker/0", "sh", "-c", 'for k in 1 2 3; do touch "$ALIVE"; sleep 0.2; done; sleep 60',
                ALIVE=str(talk.folder / "worker-0.alive"))  # fmt: skip
-    ages = [talk.hear("alive")["tasks"]["worker/0"] for _ in range(4)]
+    ages = [talk.hear("alive")["tasks"]["worker/0"]["age"] for _ in range(4)]
     assert ages[0] < 0.5
     assert ages[-1] > 0.9
 

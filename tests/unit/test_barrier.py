@@ -30,6 +30,11 @@ def arrive(of: Barrier, *tasks: int, step: int = 0) -> list[Action]:
     return actions
 
 
+def test_messages_and_answers_are_told_apart_by_the_numbers_that_travel() -> None:
+    assert len({int(message) for message in (JOINED, ARRIVED, LEFT, CLOSED, PAUSED, RESUMED)}) == 6
+    assert len({int(answer) for answer in (Answer.CLOSED, Answer.DROPPED, Answer.ACCEPTED, Answer.WELCOME)}) == 4
+
+
 # --- an update --------------------------------------------------------------------------------------------------------
 def test_an_update_takes_one_gradient_of_every_task_and_then_all_are_told() -> None:
     three = barrier(10, 20, 30, step=7)

@@ -293,7 +293,7 @@ def test_a_folder_without_classes_or_images_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="photos cannot be read: No such file"):
         folders.describe(photos(tmp_path / "photos"))
     (tmp_path / "photos" / "cats").mkdir(parents=True)
-    with pytest.raises(DataError, match="two at least; it holds 1 folders"):
+    with pytest.raises(DataError, match="two at least; it holds 1 folder"):
         folders.describe(photos(tmp_path / "photos"))
     (tmp_path / "photos" / "dogs").mkdir()
     with pytest.raises(DataError, match=r"class 'cats' \(.*photos/cats\) has no image"):

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from headway.bench.conduct import prepare
+from headway.bench.figures import check_figure
 from headway.bench.folder import SweepFolder
 from headway.bench.plan import Plan, Planned, make_plan
 from headway.metrics.conclusions import FUNCTIONS, judge
+from headway.metrics.factors import Measured
 from headway.metrics.published import Conclusion, tables
 from headway.spec.load import parse_job
 from headway.spec.machines import machine
@@ -102,30 +104,29 @@ def test_every_table_names_a_sweep_that_is_there() -> None:
     ("table", "conclusion"), CONCLUSIONS, ids=[f"{name}:{each.name}" for name, each in CONCLUSIONS]
 )
 def test_a_conclusion_can_be_judged_from_its_sweep(table: str, conclusion: Conclusion) -> None:
-    if conclusion.not_testable:
-        assert judge(conclusion, None).verdict == "not testable here"
+    if conclusion.test is None:
+        wanted = "not testable here" if conclusion.not_testable else "contradictory in the source"
+        assert judge(conclusion, None).verdict == wanted
         return
     assert conclusion.sweep in TRIALS
     assert judge(conclusion, None).verdict == "not measured yet"
     for is_full in (False, True):
         arguments = {**(conclusion.test or {}), **(conclusion.full if is_full else {})}
-        function = FUNCTIONS[arguments.pop("function")]
+        function, only = FUNCTIONS[arguments.pop("function")], arguments.pop("only", {})
         inspect.signature(function).bind([], **arguments)
+        for part in arguments["figure"].split(" / "):
+            check_figure(part, conclusion.name)
+        arguments["only"] = only
         check_trials(arguments, planned(plan(conclusion.sweep or "", is_full)), table)
 
 
 def check_trials(arguments: dict[str, Any], trials: list[Planned], table: str) -> None:
     """There are such as the conclusion compares."""
+    measured = [Measured(each.settings, each.tasks, each.is_baseline, each.data, ()) for each in trials]
     for side in ("when", "than"):
         wanted = arguments.get(side, {})
-        assert any(
-            all(
-                {**trial.settings, "tasks": trial.tasks, "baseline": trial.is_baseline}.get(key) == value
-                for key, value in wanted.items()
-            )
-            for trial in trials
-        ), (table, wanted)
-    if "factor" in arguments:
+        assert any(one.matches(wanted) and one.matches(arguments["only"]) for one in measured), (table, wanted)
+    if "value" in arguments:
         assert any(trial.settings.get(arguments["factor"]) == arguments["value"] for trial in trials)
 
 

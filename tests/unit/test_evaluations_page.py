@@ -41,11 +41,12 @@ def test_before_anything_is_measured_the_page_says_so() -> None:
     text = page([])
     assert "None of it was measured yet" in text
     assert "| E1. MNIST CNN on Google Cloud | 0 | 0 | 0 | 7 |" in text
+    assert "**contradictory in the source**" in text  # above linear: shown, and none of the 7
 
 
 def test_verdicts_shapes_and_failures_are_told() -> None:
     text = page([SCALING])
-    assert "| E1. MNIST CNN on Google Cloud | 2 | 1 | 0 | 4 |" in text  # above linear is not re-found
+    assert "| E1. MNIST CNN on Google Cloud | 2 | 0 | 0 | 5 |" in text
     assert "agrees at 2, 3, 4, 5" in text  # the made-up rates are E1's shape
     assert "not measured: 6" in text
     assert "failed: no room" in text

@@ -33,9 +33,18 @@ def cell_of(name: str) -> Cell:
 def test_every_strategy_has_a_cell_for_each_role_and_fault() -> None:
     assert {setup.kind for setup in SETUPS.values()} == {*get_args(StrategyName)}
     for setup in SETUPS.values():
-        wanted = {(role, fault) for role, count in setup.cluster.items() if count for fault in get_args(matrix.Fault)}
-        assert {(cell.role, cell.fault) for cell in CELLS if cell.setup == setup.name} == wanted
-    roles = {setup.kind: {*setup.cluster} for setup in SETUPS.values()}
+        faults = {(cell.role, cell.fault) for cell in CELLS if cell.setup == setup.name}
+        if setup.is_program:
+            assert {fault for _, fault in faults} == {*matrix.EVERY_PROGRAM}
+        else:
+            assert faults >= {(role, fault) for role in setup.cluster for fault in matrix.EVERY_ROLE}
+    ours = [setup for setup in SETUPS.values() if not setup.is_program]
+    for kind in get_args(StrategyName):
+        names = {setup.name for setup in ours if setup.kind == kind}
+        assert {cell.fault for cell in CELLS if cell.setup in names} >= {*matrix.EVERY_STRATEGY}
+    programs = {setup.kind for setup in SETUPS.values() if setup.is_program}
+    assert programs == {"single", "allreduce", "ps-async"}  # what `headway launch` chooses from
+    roles = {setup.kind: {*setup.cluster} for setup in ours}
     assert roles == {
         "single": {"chief"},
         "ps-async": {"chief", "worker", "ps"},
@@ -53,11 +62,14 @@ def test_cells_have_names_of_their_own() -> None:
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
 def test_a_cell_is_a_job_and_hits_one_of_its_tasks(cell: Cell) -> None:
     setup = SETUPS[cell.setup]
-    job = parse_job(setup.job(cell.attempts), origin=cell.name)
+    job = parse_job(cell.job, origin=cell.name)
     tasks = {str(task) for task in job.cluster.tasks()}
     assert {cell.task, *cell.outcome.restarted, *setup.training} <= tasks
-    assert job.limits == Limits()  # "named within 10 s" is promised for the defaults
+    stall = matrix.STALL if "hang" in cell.fault else Limits().stall
+    assert job.limits == Limits(stall=stall)  # "named within 10 s" is promised for the defaults
     assert job.limits.heartbeat == matrix.HEARTBEAT
+    if setup.is_program:
+        return
     assert job.checkpoint.steps is not None
     assert 1 < setup.fault_step / job.checkpoint.steps < matrix.CHECKPOINTS / 2
     assert setup.fault_step % job.checkpoint.steps  # else nothing could be lost
@@ -89,11 +101,25 @@ def test_the_page_says_what_failed_and_what_was_not_run() -> None:
     good = SEEN["ps-async-worker0-sigkill"]
     results = page.Results({}, {"ps-async": UNDISTURBED}, {cell.name: replace(good, accuracy=0.5), other.name: good})
     text = page.page(results)
-    assert "2 FAILED, 24 not run" in text
-    verdicts = {row[0] + row[1]: row[-1] for row in rows_of(text)[2:8]}
+    assert f"2 FAILED, {len(CELLS) - 2} not run" in text
+    verdicts = {row[0] + row[1]: row[-2] for row in rows_of(text)[4:10]}
     assert verdicts["worker/0SIGKILL"] == page.FAILED
     assert verdicts["ps/1SIGKILL"] == page.NOT_RUN
     assert "- worker/0, SIGKILL: accuracy 0.5000, undisturbed 0.9200" in text
+
+
+def test_rows_that_were_not_run_again_stay_as_they_were() -> None:
+    cell, other = cell_of("ps-async-worker0-sigkill"), cell_of("ps-async-chief0-sigkill")
+    seen = {cell.name: SEEN[cell.name], other.name: SEEN["ps-async-worker0-sigkill"]}
+    machine = {"date": "1970-01-01", "cores": 2, "cpu": "x", "python": "3", "packages": {}, "commit": "abc"}
+    then = dict.fromkeys(seen, "1970-01-01, abc")
+    before = page.page(page.Results(machine, {"ps-async": UNDISTURBED}, seen, then))
+    assert page.page(page.Results({}, {}, {}), before) == before
+    newer = replace(SEEN[cell.name], named=9.9)
+    now = page.Results(machine, {"ps-async": UNDISTURBED}, {cell.name: newer}, {cell.name: "1970-01-02, def"})
+    rows = {row[0] + row[1]: row for row in rows_of(page.page(now, before))[4:10]}
+    assert rows["worker/0SIGKILL"][3] == "9.9 s (restarting)"
+    assert [row[-1] for row in rows.values() if row[-1]] == ["1970-01-01, abc", "1970-01-02, def"]
 
 
 # --- verdicts ------------------------------------------------------------------------------------------------
@@ -115,6 +141,25 @@ SEEN = {
         checkpoint=2000,
         highest=2400,
         rollbacks=[(2400, 2000, 400)],
+    ),
+    "programs-ring-worker1-sigkill-hang": Seen(
+        **{**ENDED, "accuracy": None, "loss": None},
+        named=11.0,
+        named_by="stalled",
+        reasons=["no step for 20 s (limits.stall)"],
+        back=25.0,
+        restarted={"chief/0": 2, "worker/0": 2, "worker/1": 2},
+    ),
+    "ps-async-worker0-sigstop-at-start": Seen(
+        **ENDED,
+        named=6.0,
+        named_by="stopped",
+        reasons=["it was stopped for 10 s (state T; limits.heartbeat)"],
+        back=30.0,
+        step=12000,
+        restarted={"worker/0": 1},
+        initialized=["fresh"],
+        meanwhile=50,
     ),
     "allreduce-worker0-sigkill-no-restart": Seen(
         "failed", "worker/0 failed: signal SIGKILL", 6, named=1.0, named_by="state"
@@ -157,6 +202,14 @@ def test_what_is_as_expected_has_no_problem(name: str) -> None:
         ("allreduce-worker0-sigkill", {"rollbacks": [(2400, 2000, 399)]}, "the recorded rollback says"),
         ("allreduce-worker0-sigkill", {"highest": 2401}, "steps and checkpoints say 2401"),
         ("allreduce-worker0-sigkill", {"checkpoint": 2200}, "there was a checkpoint of step 2200"),
+        ("programs-ring-worker1-sigkill-hang", {"named": 13.1}, "not within 13 s"),
+        ("programs-ring-worker1-sigkill-hang", {"blamed": ["chief/0 (stalled)"]}, "others were blamed"),
+        ("programs-ring-worker1-sigkill-hang", {"restarted": {"worker/1": 2}}, "expected: chief/0 2 times"),
+        ("programs-ring-worker1-sigkill-hang", {"killed": 31.0}, "killed only after 31.0 s"),
+        ("ps-async-worker0-sigstop-at-start", {"named": 10.1}, "not within 10 s"),
+        ("ps-async-worker0-sigstop-at-start", {"meanwhile": 0}, "they train without it"),
+        ("ps-async-worker0-sigstop-at-start", {"reasons": ["limits.start"]}, "because of stopped"),
+        ("ps-async-worker0-sigstop-at-start", {"initialized": []}, "expected: fresh"),
         ("allreduce-worker0-sigkill-no-restart", {"reason": "chief/0 failed: signal SIGKILL"}, "does not say"),
         ("allreduce-worker0-sigkill-no-restart", {"state": "finished"}, "not failed"),
         ("allreduce-worker0-sigkill-no-restart", {"restarted": {"worker/0": 1}}, "expected: nobody"),

@@ -28,7 +28,7 @@ def the(rule: str, facts: Facts) -> Finding:
 
 
 CONDITIONS: dict[str, Facts] = {
-    "server_network": healthy(
+    "network": healthy(
         nodes=(node("ps0", "ps/0", used=0.05, rate=GBIT / 10, series={"received": 10e6, "sent": 9e6}), *WORKERS)
     ),
     "server_cpu": healthy(nodes=(node("ps0", "ps/0", cpus=0.2, used=0.19, series={"throttled": 0.3}), *WORKERS)),
@@ -54,7 +54,11 @@ CONDITIONS: dict[str, Facts] = {
         nodes=(node("ps0", "ps/0", used=0.1, series={"credits": np.clip(1 - (times() - START) / 15, 0, 1)}), *WORKERS)
     ),
     "memory_grows": healthy(
-        tasks=(task("worker/0", "worker0", rss=5e8 + 3e6 * (times() - START)), task("worker/1", "worker1"))
+        end=START + 200,
+        tasks=(
+            task("worker/0", "worker0", rss=5e8 + 1e6 * (times(200) - START), seconds=200),
+            task("worker/1", "worker1", seconds=200),
+        ),
     ),
     "memory_limit": healthy(
         nodes=(node("worker0", "worker/0", memory_limit=7e8, series={"memory": 6.6e8}), WORKERS[1]),
@@ -82,7 +86,7 @@ CONDITIONS: dict[str, Facts] = {
         tasks=(task("worker/0", "worker0", [2.0, 1.0] + [0.2] * 130), task("worker/1", "worker1")),
     ),
 }
-OF_SWEEPS = {"server_count", "baseline"}
+OF_SWEEPS = {"server_count", "baseline", "unexplained"}
 NO_TROUBLE = {"servers_beside", "oversized"}
 
 
@@ -163,7 +167,8 @@ def test_on_a_noisy_machine_findings_about_speed_are_only_possible() -> None:
 
 
 def test_trouble_comes_first_and_the_surest_of_it() -> None:
-    found = of_facts(CONDITIONS["server_network"])
+    idle = node("worker1", "worker/1", used=0.05)
+    found = of_facts(dataclasses.replace(CONDITIONS["server_cpu"], nodes=(*CONDITIONS["server_cpu"].nodes[:1], idle)))
     kinds = [(one.trouble, one.certainty) for one in found]
     assert kinds == sorted(kinds, key=lambda kind: (not kind[0], ("certain", "likely", "possible").index(kind[1])))
     assert {True, False} == {one.trouble for one in found}
@@ -198,6 +203,42 @@ def test_a_drift_has_no_date() -> None:
 )
 def test_what_is_no_change_of_throughput(lengths: list[float]) -> None:
     assert "throughput_change" not in trouble(healthy(tasks=(task("worker/0", "worker0", lengths),)))
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        [12.0] + [0.05] * 360,  # before the first steps: "+46653 %" stood here
+        [0.05] * 200 + [14.0] + [0.05] * 120,
+        [0.05] * 320 + [14.0],  # until the end
+        [6.0] + [0.05] * 160 + [7.0] + [0.05] * 160,
+        [0.2] * 3 + [15.0] + [0.2] * 70,  # with a few steps before it: those are no rate of their own
+    ],
+    ids=["at the beginning", "in the middle", "at the end", "two", "after few steps"],
+)
+def test_a_pause_is_no_rate(lengths: list[float]) -> None:
+    """A suspended machine, a program that was stopped: both tasks stand still, and nobody says so."""
+    tasks = tuple(task(f"worker/{number}", f"worker{number}", lengths) for number in range(2))
+    facts = healthy(tasks=tasks, end=START + sum(lengths))
+    assert "throughput_change" not in trouble(facts)
+
+
+def test_a_change_beside_a_pause_is_found_with_its_own_rates() -> None:
+    lengths = [0.1] * 100 + [12.0] + [0.2] * 60
+    found = the("throughput_change", healthy(tasks=(task("worker/0", "worker0", lengths),), end=START + 34))
+    assert "from 1,000 to 500 examples/s (-50%)" in found.text
+
+
+def test_one_task_that_stands_still_changes_the_throughput_of_all() -> None:
+    stands = task("worker/1", "worker1", [0.05] * 300 + [15.0])
+    facts = healthy(tasks=(task("worker/0", "worker0", 0.05), stands))
+    assert "from 4,000 to 2" in the("throughput_change", facts).text
+
+
+def test_a_rate_that_is_many_times_as_high_is_said_in_times() -> None:
+    lengths = [1.0] * 16 + [0.05] * 280
+    facts = healthy(tasks=(task("worker/0", "worker0", lengths),))
+    assert "(20 times as much)" in the("throughput_change", facts).text
 
 
 def test_an_evaluation_is_no_change_of_throughput() -> None:

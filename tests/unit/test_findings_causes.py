@@ -150,12 +150,7 @@ def test_a_training_node_that_computes_in_bursts_at_its_quota_is_not_called_too_
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (
-            {"nodes": (node("ps0", "ps/0", used=0.3, rate=GBIT / 10, series={"sent": 11e6}), *IDLE)},
-            "the network of ps0",
-        ),
         ({"nodes": (node("ps0", "ps/0", cpus=0.2, used=0.19), *IDLE)}, "the CPU of ps0"),
-        ({"nodes": (node("ps0", "ps/0", used=0.3), *IDLE), "fabric": 2.5e6}, "the fabric"),
         (
             {
                 "nodes": (IDLE[0], node("worker1", "worker/1", used=0.1, disk_read=2e6, series={"disk_read": 1.9e6})),
@@ -164,7 +159,7 @@ def test_a_training_node_that_computes_in_bursts_at_its_quota_is_not_called_too_
             "the disk of worker1",
         ),
     ],
-    ids=["network", "CPU", "fabric", "disk"],
+    ids=["CPU", "disk"],
 )
 def test_what_waits_for_a_bottleneck_may_be_smaller_only_as_long_as_that_stays(
     changes: dict[str, Any], said: str
@@ -173,6 +168,22 @@ def test_what_waits_for_a_bottleneck_may_be_smaller_only_as_long_as_that_stays(
     assert {one.certainty for one in found} == {"possible"}
     assert all(f"as long as training waits for {said}" in one.text for one in found)
     assert all(f"See the finding about {said} first" in one.advice for one in found)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"nodes": (node("ps0", "ps/0", used=0.3, rate=GBIT / 10, series={"sent": 11e6}), *IDLE)},
+        {"nodes": (node("ps0", "ps/0", used=0.3), *IDLE), "fabric": 2.5e6},
+    ],
+    ids=["link", "fabric"],
+)
+def test_nothing_is_said_of_machine_and_model_where_the_network_is_full(changes: dict[str, Any]) -> None:
+    short = (task("worker/0", "worker0", 0.005), task("worker/1", "worker1", 0.005))
+    facts = healthy(**changes, tasks=short)
+    assert {one.rule for one in of_facts(facts)} & {"oversized", "too_small"} == set()
+    quick = dataclasses.replace(facts, nodes=tuple(dataclasses.replace(one, rate=GBIT) for one in facts.nodes))
+    assert {one.rule for one in of_facts(dataclasses.replace(quick, fabric=None))} >= {"oversized", "too_small"}
 
 
 def test_a_chief_that_waits_for_a_slow_worker_is_larger_than_needed_as_long_as_it_does() -> None:

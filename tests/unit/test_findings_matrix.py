@@ -44,7 +44,8 @@ def test_every_statement_has_three_variants_and_the_last_was_kept_out(statement:
 
 @pytest.mark.parametrize("rule", sorted(NAMES))
 def test_what_a_rule_says_is_told_apart(rule: str) -> None:
-    two = {"storage", "server_count", "throughput_change"}  # is or is not; too few or enough; at once or bit by bit
+    # is or is not; too few or enough; at once or bit by bit; a server's link or a training task's
+    two = {"storage", "server_count", "throughput_change", "network"}
     assert len([one for one in STATEMENTS if one[0] == rule]) == (2 if rule in two else 1)
 
 
@@ -75,12 +76,13 @@ def test_a_sweep_is_made_of_cells() -> None:
 
 
 def test_verdicts() -> None:
-    cell = cell_of("server_network-a")
-    assert problems_of(cell, Result([found("server_network")])) == []
+    cell = cell_of("network-a")
+    full = {**found("network"), "text": "The network of ps0 was full."}
+    assert problems_of(cell, Result([full])) == []
     assert problems_of(cell, Result([])) == ["not found"]
-    assert "unexplained: memory_grows" in problems_of(cell, Result([found("server_network"), found("memory_grows")]))[0]
-    assert problems_of(cell, Result([found("server_network"), found("oversized", trouble=False)])) == []
-    assert problems_of(cell, Result([found("server_network"), found("oversized")])) != []  # explained as no trouble
+    assert "unexplained: memory_grows" in problems_of(cell, Result([full, found("memory_grows")]))[0]
+    assert problems_of(cell, Result([full, found("oversized", trouble=False)])) == []
+    assert problems_of(cell, Result([full, found("oversized")])) != []  # explained as no trouble
     healthy = cell_of("healthy-1")
     assert problems_of(healthy, Result([])) == []
     assert problems_of(healthy, Result([found("straggler")])) != []
@@ -90,7 +92,7 @@ def test_verdicts() -> None:
 
 
 def test_the_page_has_every_rule_and_says_what_was_not_found() -> None:
-    text = page({"server_network-a": Result([found("fabric")])}, {})
+    text = page({"network-a": Result([found("fabric")])}, {})
     assert all(f"`{name}`" in text for name in NAMES)
     assert "**not found**" in text
     assert "UNEXPLAINED" in text
@@ -132,11 +134,11 @@ def test_healthy_runs_have_no_trouble() -> None:
 
 
 def test_a_result_of_another_job_does_not_count_and_of_several_the_last_does() -> None:
-    cell = cell_of("server_network-a")
+    cell = cell_of("network-a")
     rows: list[dict[str, Any]] = [
         {"machine": {"cores": 2}},
         {"cell": cell.name, "job": cell.job, "found": []},
-        {"cell": cell.name, "job": cell.job, "found": [found("server_network")]},
+        {"cell": cell.name, "job": cell.job, "found": [found("network")]},
         {"cell": cell.name, "job": {"name": "another"}, "found": []},
         {"cell": "gone-a", "job": {}, "found": []},
     ]

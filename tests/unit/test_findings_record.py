@@ -77,6 +77,33 @@ def rules_of(folder: RunFolder) -> set[str]:
     return {one.rule for one in findings(Run(folder)) if one.trouble}
 
 
+def test_a_program_that_tells_of_no_step_has_its_full_link_named(tmp_path: Path) -> None:
+    """Measured is the time in which all of its tasks ran."""
+    job = {
+        "workload": {"command": "python train.py"},
+        "strategy": "allreduce",
+        "layout": "W-W",
+        "site": {"kind": "emulated", "nodes": {"worker": {"cpus": 0.4, "rate": RATE}}},
+    }
+    folder = create_run(parse_job(job), tmp_path)
+    folder.write_facts({**folder.facts(), "launches": [{"started": 0.0, "ended": 100.0}], "state": "finished"})
+    asked = {"cpus": 0.4, "rate": RATE}
+    for number in (0, 1):
+        name, task, first = f"worker{number}", f"worker/{number}", 10.0 + number
+        ready = {"t": 1.0, "kind": "node_ready", "node": name, "tasks": [task], "asked": asked, "cores": [0, 1]}
+        write(folder.events(LAUNCHER), [ready])
+        moved = [(t, int(0.85 * RATE * t)) for t in np.arange(first, first + SECONDS, 0.2)]
+        node = {"kind": "node_sample", "node": name, "sampler": 1.0}
+        own = {"kind": "task_sample", "task": task, "attempt": 0, "sampler": 1.0, "rss": 10**8}
+        nodes = [{"t": t, **node, "cpu_seconds": 0.1 * t, "received_bytes": b, "sent_bytes": b} for t, b in moved]
+        write(folder.metrics(name), [*nodes, *({"t": t, **own, "cpu_seconds": 0.1 * t} for t, _ in moved)])
+    facts = read(Run(folder))
+    assert (facts.start, facts.end) == pytest.approx((11.0, 29.8))
+    (found,) = findings(Run(folder))
+    assert found.rule == "network"
+    assert found.settings == ("site.nodes",)
+
+
 def test_only_the_measured_time_counts(folder: RunFolder) -> None:
     facts = read(Run(folder))
     assert (facts.start, facts.end) == pytest.approx((11.0, 30.0))
@@ -92,7 +119,7 @@ def test_only_the_measured_time_counts(folder: RunFolder) -> None:
 
 def test_a_sealed_run_says_what_it_said_before(folder: RunFolder) -> None:
     before = findings(Run(folder))
-    assert rules_of(folder) == {"server_network"}
+    assert rules_of(folder) == {"network"}
     seal(folder)
     assert findings(Run(folder)) == before
 
@@ -137,5 +164,5 @@ def test_the_command_shows_them_and_show_does_in_brief(folder: RunFolder) -> Non
     brief = CliRunner().invoke(app, ["show", str(folder.path)])
     assert "The network of ps0 (ps/0) was full 100 % of the time" in brief.output
     told = json.loads(CliRunner().invoke(app, ["findings", str(folder.path), "-o", "json"]).output)
-    assert told[0]["rule"] == "server_network"
+    assert told[0]["rule"] == "network"
     assert told[0]["evidence"][0]["task_or_node"] == "ps0"

@@ -26,10 +26,12 @@ ORDER = [
     "spec",
     "workloads",
     "units",
+    "plural",
+    "clock",
     "errors",
 ]
 # What runs inside a task: it uses the lower rooms, and nobody imports it.
-ENGINE_MAY_USE = {"engines", "record", "spec", "workloads", "units", "errors"}
+ENGINE_MAY_USE = {"engines", "record", "spec", "workloads", "units", "plural", "clock", "errors"}
 
 
 def imported_rooms(path: Path) -> set[str]:

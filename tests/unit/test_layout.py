@@ -33,6 +33,7 @@ def placed(layout: str | Rule, tasks: Cluster) -> str:
         ("PS-W-W", cluster(1, 2), "ps0=p0 worker0=c0 worker1=w0"),
         ("M-PS-W-W", cluster(1, 3), "chief0=c0 ps0=p0 worker0=w0 worker1=w1"),
         ("PS-M-W*", cluster(1, 4), "ps0=p0 chief0=c0 worker0=w0 worker1=w1 worker2=w2"),
+        ("M*-PS-W", cluster(1, 2), "chief0=c0 ps0=p0 worker0=w0"),
         ("P-W*2", cluster(1, 2), "ps0=p0 worker0=c0 worker1=w0"),
         ("PSW*", cluster(3, 3), "worker0=p0+c0 worker1=p1+w0 worker2=p2+w1"),
         ("WW", cluster(0, 2), "worker0=c0+w0"),

@@ -11,7 +11,7 @@ from test_record_distributions import finished, tell
 from typer.testing import CliRunner
 
 from headway.cli import app
-from headway.errors import SpecError
+from headway.errors import HeadwayError, SpecError
 from headway.metrics.cost import cost, kind_of, parse_price, phases, priced_phases
 from headway.record.folder import LAUNCHER, RunFolder
 from headway.record.run import Run
@@ -104,6 +104,15 @@ def test_an_extrapolated_total_is_marked(paid: RunFolder) -> None:
     assert found.steps == 2000
     assert found.total == pytest.approx(2 * (5 + 15 + 10 * 100))
     assert not cost(Run(paid), {"all": 3600.0}, steps=20).is_extrapolated
+
+
+def test_a_run_without_a_step_cannot_be_extrapolated(tmp_path: Path) -> None:
+    folder = new_run(tmp_path)
+    tell(folder, LAUNCHER, t=95.0, kind="node_ready", launch=0, node="local", tasks=[], asked={})
+    run = Run(finished(folder, 90.0, 120.0))
+    assert (cost(run, {"all": 3600.0}).steps, cost(run, {"all": 3600.0}).per_1000_steps) == (0, None)
+    with pytest.raises(HeadwayError, match="made no step: nothing to extrapolate from"):
+        cost(run, {"all": 3600.0}, steps=100)
 
 
 def test_a_price_that_is_missing_or_for_nobody_is_said(paid: RunFolder) -> None:

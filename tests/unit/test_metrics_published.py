@@ -6,7 +6,7 @@ import pytest
 
 from headway.errors import NotFound
 from headway.metrics.consistency import check, rounding_of
-from headway.metrics.published import Published, table, tables
+from headway.metrics.published import Conclusion, Published, table, tables
 
 
 def rules_by_row(name: str) -> dict[str, set[str]]:
@@ -27,8 +27,9 @@ def test_e5s_rows_fail() -> None:
     assert expected == [42394, 32078, 25903]
 
 
-def test_e5s_single_machines_agree_with_themselves() -> None:
-    assert table("e5-machines").inconsistencies == ()
+def test_of_e5s_single_machines_one_disagrees_with_itself() -> None:
+    """0.18 x 128 is 23.04, not 25.12. Their estimates of minutes are no measurements, and are not checked."""
+    assert rules_by_row("e5-machines") == {"virtual CPU": {"examples"}}
 
 
 def test_no_whole_number_of_tasks_explains_e5s_modes() -> None:
@@ -72,11 +73,19 @@ def test_a_name_that_is_not_there_gives_the_nearest() -> None:
 
 
 def test_a_conclusion_needs_a_test_or_a_reason() -> None:
-    wrong = {"name": "x", "text": "y"}
-    with pytest.raises(ValueError, match="give either sweep and test, or not_testable"):
-        Published.model_validate(
-            {"format": 1, "name": "a", "evaluation": "E1", "title": "t", "source": "s", "conclusions": [wrong]}
-        )
+    wrong = {"name": "x", "text": "y", "model": "m", "says": "z"}
+    about = {"format": 1, "name": "a", "evaluation": "E1", "title": "t", "source": "s", "model": "m", "where": "w"}
+    for reasons in ({}, {"not_testable": "no GPU", "contradicted": "both"}, {"test": {"function": "more"}}):
+        with pytest.raises(ValueError, match="give either sweep and test, or not_testable, or contradicted"):
+            Published.model_validate({**about, "conclusions": [{**wrong, **reasons}]})
+
+
+def test_a_conclusion_says_where_it_comes_from_and_for_which_model() -> None:
+    whole = {"name": "x", "text": "y", "model": "m", "says": "z", "not_testable": "no GPU"}
+    assert Conclusion.model_validate(whole).says == ("z",)
+    for name in ("model", "says"):
+        with pytest.raises(ValueError, match=name):
+            Conclusion.model_validate({key: value for key, value in whole.items() if key != name})
 
 
 GOOD = {"steps_per_s": 10.0, "seconds": 100.0, "steps": 1000, "examples_per_s": 2000.0, "batch_size": 100, "tasks": 2}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 from headway.bench.plan import make_plan
+from headway.metrics.estimate import Estimate
 from headway.metrics.published import table
-from headway.metrics.scaling import Kind, Point, kind_of, speedup, trend
+from headway.metrics.scaling import Kind, Point, Speedup, Trend, kind_of, speedup, trend, what_is
 from headway.record.distributions import asked_batch
+from headway.report.charts import about
 from headway.spec.load import parse_job
 from headway.spec.resolve import resolve
 from headway.spec.sweep import load_sweep
@@ -117,6 +119,49 @@ def test_above_linear_is_said_only_when_it_is_no_chance() -> None:
     assert not noisy.is_above_linear
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "num", "above", "below"),
+    [
+        (1.01, 1.2, 2, True, False),
+        (1.0, 1.2, 5, False, False),
+        (0.9, 1.1, 5, False, False),
+        (0.8, 1.0, 5, False, False),
+        (0.8, 0.99, 2, False, True),
+        (1.5, 1.5, 1, False, False),  # one sample says nothing of chance
+        (0.5, 0.5, 1, False, False),
+    ],
+)
+def test_an_interval_that_holds_the_ideal_is_neither_above_nor_below_linear(
+    low: float, high: float, num: int, above: bool, below: bool
+) -> None:
+    efficiency = Estimate((low + high) / 2, low, high, num, "ratio")
+    found = Speedup(2, efficiency.scaled(2), efficiency, "single")
+    assert (found.is_above_linear, found.is_below_linear) == (above, below)
+
+
+@pytest.mark.parametrize(("efficiency", "is_short"), [(0.89, True), (0.9, False), (1.0, False)])
+def test_below_nine_tenths_of_ideal_one_asks_why(efficiency: float, is_short: bool) -> None:
+    value = Estimate(efficiency, efficiency, efficiency, 3, "ratio")
+    assert Speedup(2, value.scaled(2), value, "single").is_short == is_short
+
+
+def test_speed_ups_come_in_the_order_of_tasks_and_then_of_labels() -> None:
+    points = [Point(4, (1.0,), "b"), Point(2, (1.0,), "z"), Point(4, (1.0,), "a")]
+    found = speedup(points, Point(1, (1.0,), "single"), "strong")
+    assert [(one.tasks, one.label) for one in found] == [(2, "z"), (4, "a"), (4, "b")]
+
+
+def test_work_that_differs_by_a_hundredth_is_the_same_and_by_more_is_not() -> None:
+    assert kind_of(asked(1000, 101), asked(1000, 100), "training_seconds") == "strong"
+    assert kind_of(asked(1000, 102), asked(1000, 100), "training_seconds") == "weak"
+
+
+def test_of_times_less_is_faster() -> None:
+    times = ("training_seconds", "time_to_train", "seconds", "time_to_accuracy.0.9")
+    assert {what_is(figure) for figure in times} == {"seconds"}
+    assert {what_is(figure) for figure in ("examples_per_s", "steps_per_s", "time_to_accuracy")} == {"rate"}
+
+
 def law(tasks: int, each: float = 50.0, contention: float = 0.08, coherency: float = 0.01) -> float:
     return each * tasks / (1 + contention * (tasks - 1) + coherency * tasks * (tasks - 1))
 
@@ -130,6 +175,29 @@ def test_a_trend_finds_the_law_that_made_the_points() -> None:
     assert found.peak == pytest.approx((0.92 / 0.01) ** 0.5)
     assert found.rate(8) == pytest.approx(law(8))
     assert found.limit == pytest.approx(law(10), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("rates", "misfit"),
+    [
+        ((100.0, 190.0, 350.0), None),
+        ((100.0, 90.0, 70.0), "slower"),  # 392.8 % "cannot be done at the same time" stood here
+        ((100.0, 30.0, 26.0), "slower"),
+        ((100.0, 200.0, 400.0), None),
+        ((100.0, 230.0, 520.0), "superlinear"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["amdahl", "usl"])
+def test_a_law_that_does_not_fit_says_so_and_its_contention_is_a_share_else(
+    rates: tuple[float, ...], misfit: str | None, kind: Literal["amdahl", "usl"]
+) -> None:
+    found = trend([Point(tasks, (rate,), "") for tasks, rate in zip((1, 2, 4), rates, strict=True)], kind)
+    assert found is not None
+    assert found.misfit == misfit or (kind == "usl" and found.misfit is None)  # which has a term for slower ones
+    assert found.misfit or 0 <= found.contention <= 1
+    assert ("does not fit" in about(found)) == (found.misfit is not None)
+    assert ("cannot be done at the same time" in about(found)) == (found.misfit is None)
+    assert found.limit is None or found.limit >= found.each * 0.99 or found.coherency > 0
 
 
 def test_amdahl_has_a_limit_and_no_peak() -> None:
@@ -159,3 +227,45 @@ def test_parameters_are_never_negative() -> None:
 def test_too_few_sizes_make_no_trend() -> None:
     assert trend([Point(1, (1.0,), ""), Point(2, (2.0,), "")]) is None
     assert trend([Point(1, (1.0,), "")], "amdahl") is None
+    assert trend([Point(2, (1.0,), ""), Point(2, (1.1,), ""), Point(2, (1.2,), "")], "amdahl") is None, "one size"
+
+
+def test_two_sizes_are_enough_for_amdahl_and_three_for_the_universal_law() -> None:
+    points = [Point(tasks, (law(tasks),), "") for tasks in (1, 2, 3)]
+    amdahl, usl = trend(points[:2], "amdahl"), trend(points)
+    assert amdahl is not None
+    assert (amdahl.law, amdahl.num, amdahl.coherency) == ("amdahl", 2, 0.0)
+    assert amdahl.rate(2) == pytest.approx(law(2))
+    assert usl is not None
+    assert (usl.law, usl.num) == ("usl", 3)
+    assert usl.coherency == pytest.approx(0.01)
+
+
+def test_points_without_a_rate_or_without_tasks_make_no_trend() -> None:
+    good = [Point(tasks, (law(tasks),), "") for tasks in (1, 2, 3)]
+    assert trend([*good, Point(4, (0.0,), "")]) is None
+    assert trend([*good, Point(0, (1.0,), "")]) is None
+    assert trend([Point(tasks, (0.5 * tasks,), "") for tasks in (1, 2, 3)]) is not None, "a rate below one is a rate"
+
+
+def test_a_law_whose_peak_is_below_one_task_is_fastest_with_one() -> None:
+    crowded = Trend("usl", each=50.0, contention=0.9, coherency=0.5, residual=0.0, num=3)
+    assert crowded.peak == pytest.approx((0.1 / 0.5) ** 0.5)
+    assert crowded.limit == 50.0
+    worse = Trend("usl", each=50.0, contention=1.5, coherency=0.5, residual=0.0, num=3)
+    assert worse.peak == 0.0
+
+
+def test_a_law_without_contention_and_coherency_has_neither_peak_nor_limit() -> None:
+    ideal = Trend("amdahl", each=50.0, contention=0.0, coherency=0.0, residual=0.0, num=2)
+    assert (ideal.peak, ideal.limit, ideal.rate(3)) == (None, None, 150.0)
+
+
+def test_the_residual_is_the_root_of_the_mean_squared_relative_error() -> None:
+    """Two repeats of each size, 10 % above and below what the law gives: it goes between them."""
+    points = [Point(tasks, (law(tasks, coherency=0.0) * off,), "") for tasks in (1, 2, 4) for off in (0.9, 1.1)]
+    found = trend(points, "amdahl")
+    assert found is not None
+    between = found.each / 50.0
+    expected = (((between / 0.9 - 1) ** 2 + (between / 1.1 - 1) ** 2) / 2) ** 0.5
+    assert found.residual == pytest.approx(expected)

@@ -212,7 +212,7 @@ def test_parameter_counts_are_those_of_the_evaluations() -> None:
 
 
 def test_a_residual_network_has_6n_plus_2_layers() -> None:
-    for depth in (2, 18, 43, -4):
+    for depth in (2, 18, 43, 9):
         with pytest.raises(ValidationError, match=r"6n \+ 2 layers"):
             resnet.Settings(depth=depth)
 

@@ -136,9 +136,9 @@ def test_a_gpu_type_without_a_speed_for_the_model_is_refused_with_advice() -> No
 
 
 def test_dilation_slows_everything_alike() -> None:
-    machine = NodeSettings(cpus=4, rate=1e9, latency=0.001, disk=Disk(read=100.0), memory=7)
+    machine = NodeSettings(cpus=4, rate=1e9, latency=0.001, disk=Disk(read=1000.0), memory=2**30)
     slow = scaled(machine, 10)
-    assert (slow.cpus, slow.rate, slow.latency, slow.disk.read, slow.memory) == (0.4, 1e8, 0.01, 10.0, 7)
+    assert (slow.cpus, slow.rate, slow.latency, slow.disk.read, slow.memory) == (0.4, 1e8, 0.01, 100.0, 2**30)
     assert scaled(machine, 1.0) is machine
 
 

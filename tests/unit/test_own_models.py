@@ -230,7 +230,7 @@ def test_its_settings_and_its_data_are_checked_as_a_built_in_models_are(write: W
     name = f"{write(WHOLE)}:build"
     message = mistake(job({"name": name, "hiden": 3}))
     assert "workload.model.hiden: unknown setting; did you mean 'hidden'? Allowed here: name, hidden" in message
-    assert "workload.model.hidden: 0: input should be greater than or equal to 1" in mistake(
+    assert "workload.model.hidden: 0 is not allowed; it must be greater than or equal to 1" in mistake(
         job({"name": name, "hidden": 0})
     )
     settings = job(name)

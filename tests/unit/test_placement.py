@@ -73,6 +73,13 @@ def test_greedy_gives_the_largest_variable_left_to_the_emptiest_server() -> None
     assert servers(twins, 2, "greedy") == [0, 1, 0, 1]
 
 
+def test_greedy_counts_all_bytes_of_variables_of_one_row_and_of_none() -> None:
+    row, bias, small = Declared("row", (1, 100)), Declared("bias", (90,)), Declared("small", (10,))
+    assert servers([row, bias, small], 2, "greedy") == [0, 1, 1], "400 | 360 bytes, so the third goes to the second"
+    one, scalar, two = Declared("one", (1,)), Declared("scalar", ()), Declared("two", (1,))
+    assert servers([one, scalar, two], 2, "greedy") == [0, 1, 0], "a scalar weighs as much as a vector of one number"
+
+
 def test_greedy_leaves_the_cnn_unbalanced() -> None:
     """One dense matrix is 98 % of the bytes: only splitting it helps."""
     assert max(loads(CNN, 2, "greedy")) / sum(loads(CNN, 2, "greedy")) > 0.97
@@ -94,6 +101,7 @@ def test_only_what_is_large_trained_and_has_rows_enough_is_split() -> None:
     def num_parts(variable: Declared, num_servers: int = 2) -> int:
         return len(place([variable], num_servers, "partitioned")["v"])
 
+    assert SMALLEST_PART == 65_536
     rows = SMALLEST_PART // 4 // 8  # of 8 columns: one part
     assert num_parts(Declared("v", (2 * rows, 8))) == 2
     assert num_parts(Declared("v", (2 * rows - 1, 8))) == 1

@@ -14,7 +14,7 @@ from headway.launch.commands import needs_port, task_command
 from headway.launch.environments import check, python_for
 from headway.record.folder import RunFolder
 from headway.spec import Job, Task, job_schema
-from headway.spec.load import apply_override, parse_job
+from headway.spec.load import apply_override, load_job, parse_job
 from headway.spec.resolve import resolve
 
 CHIEF, WORKER0, WORKER1, PS, EVALUATOR = (
@@ -78,13 +78,40 @@ def test_settings_can_be_overridden_and_the_schema_knows_them() -> None:
     assert "ends_with" in json.dumps(job_schema())
 
 
+@pytest.mark.parametrize("value", ["{model_dir}", "{run}/logs", " {model_dir}/a b"])
+def test_a_placeholder_is_no_mapping_of_yaml(value: str) -> None:
+    settings: dict[str, Any] = {"workload": {"command": "x"}}
+    apply_override(settings, f"workload.tf_config.model_dir={value}")
+    program = parse_job(settings).program
+    assert program is not None
+    assert program.tf_config.model_dir == value.strip()
+
+
+def test_a_placeholder_needs_no_quotes_in_a_job_file(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(
+        "workload:\n  command: [python, train.py, {rank}]\n  env: {LOGS: {model_dir}}\n"
+        "  report: {tensorboard: {model_dir}}\n  tf_config: {model_dir: {model_dir}}\n"
+    )
+    program = load_job(tmp_path / "job.yaml").program
+    assert program is not None
+    assert program.command == ("python", "train.py", "{rank}")
+    assert program.env == {"LOGS": "{model_dir}"}
+    assert program.report.tensorboard == program.tf_config.model_dir == "{model_dir}"
+
+
+def test_the_strategy_program_is_for_programs() -> None:
+    assert parse_job({"workload": {"command": "x"}, "strategy": "program"}).strategy.kind == "program"
+    with pytest.raises(SpecError, match=r"strategy: program is for workload\.command"):
+        parse_job({"workload": {"model": "softmax", "dataset": "synthetic"}, "strategy": "program"})
+
+
 @pytest.mark.parametrize(
     ("cluster", "strategy", "ends_with"),
     [
         ({"worker": 1}, "single", "everybody"),
         ({"worker": 2}, "allreduce", "everybody"),
-        ({"worker": 2, "ps": 1}, "ps-async", "everybody"),
-        ({"chief": 1, "worker": 2, "ps": 1}, "ps-async", "chief"),
+        ({"worker": 2, "ps": 1}, "program", "everybody"),
+        ({"chief": 1, "worker": 2, "ps": 1}, "program", "chief"),
     ],
 )
 def test_who_begins_anew_together_and_when_it_is_over_follow_from_the_cluster(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 from headway.host import control_groups
 from headway.host.readings import PAGE, TICKS, Readings, Traffic
+from headway.host.trees import Tree
 
 STAT = """cpu  1000 20 300 5000 60 7 8 0 0 0
 cpu0 500 10 150 2500 30 3 4 0 0 0
@@ -120,3 +124,25 @@ def test_this_very_machine() -> None:
     after = readings.host()
     assert after.cpu_seconds is not None
     assert after.cpu_seconds >= before.cpu_seconds + 0.03
+
+
+def test_pages_that_processes_of_a_tree_share_count_once() -> None:
+    """A parent of 100 MB that forks twice: three processes, and still 100 MB."""
+    script = (
+        "import os, time\nx = bytearray(os.urandom(2**20) * 100)\nfor _ in range(2):\n"
+        "    if os.fork() == 0:\n        time.sleep(60)\nprint('up', flush=True)\ntime.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, start_new_session=True) as parent:
+        try:
+            assert parent.stdout is not None
+            parent.stdout.readline()
+            tree = Tree(parent.pid, Readings())
+            tree.look()
+            reading = tree.reading()
+        finally:
+            os.killpg(parent.pid, signal.SIGKILL)
+    assert reading is not None
+    assert len(tree.pids) == 3
+    assert reading.rss > 300e6
+    assert reading.memory is not None
+    assert 100e6 < reading.memory < 150e6

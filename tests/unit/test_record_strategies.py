@@ -281,7 +281,7 @@ def test_weight_decay_is_apart_from_the_loss_of_the_data(tmp_path: Path) -> None
     assert figures["train_loss"] == pytest.approx(34.5)  # mean of 10 to 59
     assert figures["penalty"] == pytest.approx(3.45)
     lines = dict(summary_lines(figures, Run(folder)))
-    assert lines["training loss at the end"] == "34.5 of the data, 3.45 of weight decay"
+    assert lines["training loss at the end"] == "34.5 of the data, 3.45 of weight decay (mean of the last 50 gradients)"
 
 
 def test_servers_are_told_with_their_share_and_their_largest_variables(tmp_path: Path) -> None:
@@ -417,7 +417,7 @@ def test_a_table_that_came_later_has_its_columns_and_no_row(before: RunFolder) -
     assert [(one["step"], one["accepted"], one["penalty"]) for one in run.rows("steps")] == [
         (step, None, None) for step in range(1, 5)
     ]
-    assert list(run.table("steps"))[-2:] == ["accepted", "penalty"]
+    assert list(run.table("steps"))[-3:] == ["accepted", "penalty", "source"]
 
 
 def test_gradients_of_before_were_all_accepted_and_figures_are_made_again(before: RunFolder) -> None:

@@ -39,7 +39,7 @@ def run_command(*arguments: str) -> Any:
 def test_the_suffix_says_the_form(made: Path, tmp_path: Path, suffix: str) -> None:
     done = run_command("two", "--runs", str(made), "-o", str(tmp_path / f"r.{suffix}"))
     assert done.exit_code == 0, done.output
-    assert "1 runs" in done.output
+    assert "1 run," in done.output
     assert (tmp_path / f"r.{suffix}").exists()
 
 

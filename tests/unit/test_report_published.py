@@ -83,9 +83,9 @@ def test_a_conclusion_is_judged_with_the_trials_of_its_own_sweep(softmax: Page) 
     assert len(verdicts) == len(rows)
     assert verdicts["Synchronous training needs far longer for the same number of global steps."] == "re-found"
     assert verdicts["A larger batch lengthens the training."] == "re-found"
-    (sooner,) = [cells for cells in rows if "90 % accuracy" in cells["conclusion"]]
-    assert sooner["verdict"] == "not measured yet"
-    assert "headway bench" not in sooner["why"]  # the sweep is there, a trial is missing
+    to_accuracy = [cells for cells in rows if "90 % accuracy" in cells["conclusion"]]
+    assert [cells["verdict"] for cells in to_accuracy] == ["not measured yet"] * 2
+    assert not any("headway bench" in cells["why"] for cells in to_accuracy)  # the sweep is there, a trial is missing
 
 
 def test_a_conclusion_names_the_runs_that_it_rests_on(softmax: Page) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headway.errors import NotFound, SpecError
+from headway.plural import counted
 from headway.spec import Cluster, Job, Task, job_schema
 from headway.spec.load import SHORTHANDS, apply_override, load_job, parse_job, read_settings
 from headway.spec.resolve import resolve
@@ -201,7 +202,7 @@ def test_epochs_become_steps_with_the_arithmetic() -> None:
     workload = {"model": "softmax", "dataset": "mnist", "batch_size": 128, "stop": {"epochs": 2}}
     resolved = resolve(parse_job(job(workload=workload)), num_cores=2)
     assert resolved.job.training.stop.steps == 938  # ceil(2 * 60000 / 128)
-    assert "60000" in reasons(resolved)["workload.stop.steps"]
+    assert "60,000" in reasons(resolved)["workload.stop.steps"]
 
 
 @pytest.mark.parametrize("batch", [{}, {"batch_size": 7}, {"global_batch_size": 7}])
@@ -234,7 +235,7 @@ def test_a_global_batch_is_shared_out_and_the_record_says_which_was_asked(
     assert batch_sizes(resolved) == sizes
     [choice] = [choice for choice in resolved.choices if choice.path == "workload.batch_size"]
     assert choice.value == each
-    assert f"global_batch_size: {asked}, shared out over {len(sizes)} training tasks" in choice.reason
+    assert f"global_batch_size: {asked}, shared out over {counted(len(sizes), 'training task')}" in choice.reason
     stored = resolved.as_file()["resolved"]["workload"]
     assert (stored["batch_size"], stored["global_batch_size"]) == (None, asked)
 

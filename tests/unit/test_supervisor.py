@@ -103,6 +103,15 @@ def test_restarts_are_delayed_more_and_more_and_end() -> None:
     assert world.exit(PS1) == [End("failed", "worker/0 failed after 2 restarts: signal SIGKILL")]
 
 
+def test_no_delay_is_longer_than_half_a_minute() -> None:
+    world = running(restart={"attempts": 9, "delay": 25})
+    for _ in range(3):
+        world.exit(WORKER)
+        assert world.wait(24.5, alive=ALL) == []
+        assert len(world.wait(6, alive=ALL)) == 1
+        world.up(WORKER)
+
+
 def test_what_would_fail_again_is_not_started_again() -> None:
     world = World()
     world.tell(Tick())
@@ -218,8 +227,10 @@ def test_a_task_with_slow_steps_is_not_called_stalled() -> None:
     world = running()
     for task in (CHIEF, WORKER):
         world.train(task, steps=10, seconds=60)
-    assert world.wait(590, alive=ALL) == []  # 10 median steps are 600 s
+    assert world.wait(179, alive=ALL) == []
     assert not world.has_note("stalled")
+    world.wait(2, alive=ALL)  # 3 median steps are 180 s
+    assert world.note("stalled")["median_step"] == 60
 
 
 def test_a_task_that_evaluates_is_not_called_stalled() -> None:

@@ -112,3 +112,20 @@ def test_an_agent_lost_while_the_chief_finalizes_takes_the_end_back_too() -> Non
     world.tell(AgentLost("killed"))
     assert starts(world.tell(NewNodes())) == set(ALL)
     assert world.supervisor.state == "running"
+
+
+def test_who_was_given_up_stays_away_when_training_goes_on() -> None:
+    world = running(cluster={"chief": 1, "worker": 2, "ps": 2}, restart={"attempts": 1, "exhausted": "continue"})
+    for _ in range(2):
+        world.exit(WORKER1)
+        world.wait(3, alive=[CHIEF, WORKER, PS0, PS1])
+        if world.phase(WORKER1) == "starting":
+            world.up(WORKER1)
+    assert world.phase(WORKER1) == "given up"
+    world.say(CHIEF, "done", reason="steps", step=100, own_steps=50)
+    world.exit(PS0)
+    for task in (PS1, CHIEF, WORKER):
+        world.exit(task)
+    world.wait(3)
+    assert world.phase(WORKER1) == "given up"
+    assert world.phase(WORKER) == "starting"

@@ -46,7 +46,7 @@ def test_a_dry_run_shows_every_trial_and_why_some_are_left_out_and_makes_nothing
     path = sweep_file(tmp_path, vary={"cluster.training": [1, 4]}, set={"strategy": "allreduce"}, quota={"vcpus": 2})
     shown = says(tmp_path, "bench", str(path), "--dry-run")
     assert "2 trials, 3 runs of each, 10 measured steps of each task" in shown
-    assert "quota: it needs 4 vCPUs, and 2 are allowed" in shown
+    assert "quota: it needs 4 vCPUs, and at most 2 may be used" in shown
     assert json.loads(says(tmp_path, "bench", str(path), "--dry-run", "-o", "json"))["trials"][0]["tasks"] == 1
     table = list(csv.DictReader(io.StringIO(says(tmp_path, "bench", str(path), "--dry-run", "-o", "csv"))))
     assert [(row["key"], row["tasks"]) for row in table] == [("training-1", "1"), ("training-4", "4")]
@@ -59,8 +59,8 @@ def test_what_is_left_out_is_said_with_its_reason_before_anything_starts(tmp_pat
     stream = io.StringIO()
     Show(stream).begin(prepare(load_sweep(path), tmp_path))
     assert stream.getvalue().splitlines()[1:] == [
-        "left out   training-4: quota: it has 4 tasks, and 3 are allowed",
-        "left out   training-5: quota: it has 5 tasks, and 3 are allowed",
+        "left out   training-4: quota: it has 4 tasks, and at most 3 may be used",
+        "left out   training-5: quota: it has 5 tasks, and at most 3 may be used",
     ]
 
 
@@ -73,7 +73,7 @@ def test_candidates_of_a_search_that_are_left_out_are_said_too(tmp_path: Path) -
     path = sweep_file(tmp_path, job=job, vary={"cluster.ps": {"best_of": [1, 9]}}, quota={"tasks": 4})
     stream = io.StringIO()
     Show(stream).begin(prepare(load_sweep(path), tmp_path))
-    assert "left out   ps-9: quota: it has 11 tasks, and 4 are allowed" in stream.getvalue()
+    assert "left out   ps-9: quota: it has 11 tasks, and at most 4 may be used" in stream.getvalue()
 
 
 def test_a_dry_run_of_a_search_says_what_it_chooses_from(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_dry_run_of_a_search_says_what_it_chooses_from(tmp_path: Path) -> None
 def test_a_dry_run_of_what_goes_on_shows_what_is_open_and_starts_nothing(measured: SweepFolder, tmp_path: Path) -> None:
     before = measured.trials_file.read_text()
     shown = says(tmp_path, "bench", "--resume", "last", "--dry-run")
-    assert "2 trials are open, 5 runs of them" in shown
+    assert "open are 2 trials, 5 runs in all" in shown
     assert "2 runs without a mark are missing" in shown
     found = json.loads(says(tmp_path, "bench", "--resume", "last", "--dry-run", "-o", "json"))
     assert [(each["trial"], each["made"], each["open"]) for each in found["trials"]] == [
@@ -177,7 +177,7 @@ def test_programs_get_the_same_as_json_and_csv(measured: SweepFolder, tmp_path: 
 def test_a_comparison_is_in_words_and_names_doubtful_runs(measured: SweepFolder, tmp_path: Path) -> None:
     shown = says(tmp_path, "compare", measured.name, measured.name)
     assert "no clear difference" in shown
-    assert "A: runs that are marked had to be taken in 1 of 1 trials (loaded)" in shown
+    assert "A: runs that are marked had to be taken in 1 of 1 trial (loaded)" in shown
 
 
 def test_mistakes_are_refused_with_one_message(measured: SweepFolder, tmp_path: Path) -> None:

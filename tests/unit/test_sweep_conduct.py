@@ -163,7 +163,7 @@ def test_a_budget_says_beforehand_who_gets_less_and_that_it_guesses(tmp_path: Pa
     first, *rest = budget_lines(fits(sweep, budget), budget)
     assert "of 6 runs will fit; a run is guessed to take 15.0 s" in first
     assert any(who in line for line in rest)
-    assert budget_lines(fits(sweep, 1000.0), 1000.0)[0].startswith("budget 16 min 40 s: all 6 runs will fit")
+    assert budget_lines(fits(sweep, 1000.0), 1000.0)[0].startswith("budget 16 min 40 s: all of 6 runs will fit")
 
 
 def test_a_run_may_be_a_little_longer_than_the_budget_and_not_much(tmp_path: Path) -> None:

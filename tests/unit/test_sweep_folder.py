@@ -70,8 +70,11 @@ def make_run(sweep: SweepFolder, key: str, seconds: float, **fields: Any) -> Run
     return folder
 
 
-def record(sweep: SweepFolder, key: str, seconds: float, repeat: int = 0, **fields: Any) -> None:
-    run = make_run(sweep, key, seconds)
+def record(
+    sweep: SweepFolder, key: str, seconds: float, repeat: int = 0, steps: dict[str, Any] | None = None, **fields: Any
+) -> None:
+    """`steps`: fields of the run's rows; others are of the event that it ended."""
+    run = make_run(sweep, key, seconds, **(steps or {}))
     events = sweep.writer()
     events.write("started", trial=key, repeat=repeat, run=run.name)
     size = sweep.trial(key).job["workload"].get("batch_size", 100)

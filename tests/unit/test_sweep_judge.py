@@ -103,7 +103,7 @@ def test_restarts_and_unfinished_warm_ups_and_missing_steps_are_marked() -> None
     found = marks(evidence(restarts=1, was_steady=False, asked_steps=60, contradictions=["5 updates, but 7 steps"]))
     assert set(found) == {"restarted", "unsteady", "short", "inconsistent"}
     assert found["inconsistent"] == "5 updates, but 7 steps"
-    assert found["short"] == "only 50 of 60 steps were measured"
+    assert found["short"] == "only 50 of 60 steps measured"
 
 
 def test_steps_are_counted_and_not_the_calls_that_made_them() -> None:

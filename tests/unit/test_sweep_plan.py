@@ -274,7 +274,7 @@ def test_the_quota_counts_every_task_of_a_local_trial_and_leaves_out_what_is_too
     ]
     tighter = plan(tmp_path, vary={"cluster.training": [1, 2, 4, 6]}, quota={"vcpus": 6, "of": {"chief": 2}})
     assert [bool(trial.left_out) for trial in tighter.trials] == [False, False, False, True]
-    assert tighter.trials[-1].left_out == "quota: it needs 8 vCPUs, and 6 are allowed"
+    assert tighter.trials[-1].left_out == "quota: it needs 8 vCPUs, and at most 6 may be used"
 
 
 def test_the_quota_of_emulated_nodes_is_what_their_machines_have(tmp_path: Path) -> None:

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from headway.bench.schedule import Progress, expected_seconds, fit, following, need, rank, remaining_seconds
+from headway.bench.folder import Trial, TrialRun
+from headway.bench.schedule import (
+    Progress,
+    expected_seconds,
+    fit,
+    following,
+    lacking_for_interval,
+    need,
+    of_values,
+    progress_of,
+    rank,
+    remaining_seconds,
+)
+from headway.record.folder import RunFolder
 from headway.spec.sweep import SweepMeasure
 
 MEASURE = SweepMeasure(repeats=3, interval=0.05)
@@ -157,3 +173,123 @@ def test_a_run_that_takes_too_long_is_passed_over_for_one_that_ends_in_time() ->
 def test_before_the_first_run_what_fits_is_a_guess() -> None:
     assert fit([Progress("a")], MEASURE, budget=1000, seed=1).is_guess
     assert not fit([Progress("a"), done("b", 1)], MEASURE, budget=1000, seed=1).is_guess
+
+
+# --- how many more, and why -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("progress", "runs", "reason"),
+    [
+        (Progress("a"), 3, "3 repeats are missing"),
+        (done("a", 100.0, 100.0), 1, "1 repeat is missing"),
+        (done("a", 100.0, marks=(("loaded",),)), 3, "3 runs without a mark are missing"),
+        (done("a", *[100.0] * 3, marks=(CLEAN, CLEAN, ("loaded",))), 1, "1 run without a mark is missing"),
+        (done("a", 100.0, 100.0, 100.0), 0, "the interval is narrow enough"),
+        (done("a", 94.0, 100.0, 106.0), 2, "the interval is wider than 5%: about 2 more runs are needed"),
+        (Progress("a", failures=2), 0, "it failed 2 times"),
+    ],
+)
+def test_the_reason_for_more_runs_is_said_with_their_number(progress: Progress, runs: int, reason: str) -> None:
+    found = need(progress, MEASURE)
+    assert (found.runs, found.reason) == (runs, reason)
+    assert found.is_short == (reason == "it failed 2 times")
+
+
+def test_runs_under_way_count_as_repeats_and_are_waited_for() -> None:
+    two = replace(done("a", 100.0), under_way=1)
+    assert (two.made, need(two, MEASURE).runs) == (2, 1)
+    three = replace(done("a", 100.0), under_way=2)
+    waits = need(three, MEASURE)
+    assert (waits.runs, waits.is_short) == (0, False)
+    assert waits.reason == "whether it needs more follows from the runs that are under way"
+
+
+def test_failures_use_up_the_runs_that_are_allowed() -> None:
+    measure = SweepMeasure(repeats=2, most=3)
+    failed = replace(done("a", 100.0), failures=2)
+    ended = need(failed, measure)
+    assert (failed.made, ended.runs, ended.is_short) == (3, 0, True)
+    assert ended.reason == "1 repeat is missing, and 3 runs were made, the most allowed"
+    assert need(Progress("a", failures=1), SweepMeasure(repeats=1, most=1)).reason == (
+        "1 repeat is missing, and 1 run was made, the most allowed"
+    )
+
+
+def test_a_trial_that_failed_often_but_succeeded_once_goes_on() -> None:
+    assert need(replace(done("a", 100.0), failures=3), MEASURE).runs == 2
+
+
+def test_no_more_runs_are_asked_for_than_are_allowed() -> None:
+    measure = SweepMeasure(repeats=3, most=4)
+    assert need(replace(done("a", 100.0), failures=2), measure).runs == 1
+    assert need(done("a", 70.0, 100.0, 130.0), measure).runs == 1
+
+
+def test_an_interval_is_wanted_only_where_three_runs_are_asked_for_or_allowed() -> None:
+    wide = [70.0, 130.0]
+    assert lacking_for_interval([], MEASURE) == 0
+    assert lacking_for_interval(wide, SweepMeasure(repeats=3)) == 1
+    assert lacking_for_interval(wide, SweepMeasure(repeats=2)) == 0
+    assert lacking_for_interval(wide, SweepMeasure(repeats=2, most=2)) == 0
+    assert lacking_for_interval(wide, SweepMeasure(repeats=2, most=3)) == 1
+
+
+def test_an_estimate_is_made_the_way_that_was_asked_for() -> None:
+    mean = of_values([1.0, 2.0, 6.0], SweepMeasure(repeats=3, statistic="mean"))
+    assert mean is not None
+    assert (mean.value, mean.how) == (3.0, "mean")
+    assert of_values([], MEASURE) is None
+
+
+# --- what has been done -----------------------------------------------------------------------------------------------
+def test_progress_counts_what_was_finished_measured_failed_and_forgiven() -> None:
+    def run(counts: bool = True, **known: Any) -> TrialRun:
+        return TrialRun(RunFolder(Path("a-run")), 0, counts, **{"marks": (), **known})
+
+    runs = [
+        run(value=10.0, seconds=5.0),
+        run(counts=False, value=11.0, seconds=6.0, marks=("loaded",)),
+        run(value=math.inf),
+        run(value=None),
+        run(state="failed", seconds=1.0),
+        run(state="failed"),
+        run(state="interrupted", is_forgiven=True),
+    ]
+    found = progress_of(Trial("key", {}, 2, False, "real", runs, "done", None, cut=7.0))
+    assert found == Progress("key", ((), ("loaded",), (), ()), (10.0,), 2, (5.0, 6.0, 1.0), 7.0)
+    assert (found.made, found.clean) == (6, 3)
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+def test_a_run_that_was_stopped_takes_half_as_long_again_at_least() -> None:
+    cut = Progress("cut", cut=20.0)
+    assert expected_seconds(cut, [cut, done("b", 1.0, seconds=4.0)]) == 30.0
+    assert expected_seconds(replace(cut, seconds=(9.0,)), [cut]) == 9.0
+
+
+def test_before_there_was_a_run_fifteen_seconds_are_guessed() -> None:
+    assert expected_seconds(Progress("a"), [Progress("a"), Progress("b")]) == 15.0
+
+
+def test_a_run_that_ends_exactly_in_time_is_made() -> None:
+    trials = [done("a", 100.0, seconds=10.0)]
+    assert following(trials, MEASURE, 1, left=10.0) == "a"
+    assert following(trials, MEASURE, 1, left=9.9) is None
+    assert fit(trials, MEASURE, budget=20.0, seed=1).runs == 2
+    assert fit(trials, MEASURE, budget=19.9, seed=1).runs == 1
+
+
+def test_two_lanes_fit_twice_as_many_runs() -> None:
+    trials = [Progress(key, seconds=(10.0,)) for key in "abcd"]
+    assert fit(trials, MEASURE, budget=35.0, seed=1).runs == 3
+    assert fit(trials, MEASURE, budget=35.0, seed=1, lanes=2).runs == 6
+
+
+def test_what_fits_is_made_in_the_order_of_the_sweep() -> None:
+    """Where only some trials get a run, they are those that come first."""
+    trials = [Progress(key, seconds=(10.0,)) for key in "abcdef"]
+    order = order_of(list("abcdef"), MEASURE, seed=3)
+    fitting = fit(trials, MEASURE, budget=25.0, seed=3)
+    assert {*fitting.left_out} == {*"abcdef"} - {*order[:2]}
+    assert {*fitting.cut} == {*order[:2]}
+    second = [replace(trial, marks=(CLEAN,), values=(100.0,)) for trial in trials]
+    assert fit(second, MEASURE, budget=15.0, seed=3).left_out == ()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from headway.bench.figures import check_searched, is_less_better
-from headway.bench.search import choose, next_candidate
+from headway.bench.search import choice_text, choose, next_candidate, not_found_text
 from headway.errors import SpecError
 from headway.metrics.estimate import Estimate, estimate
 
@@ -144,3 +146,102 @@ def test_with_noise_what_is_lost_is_small_and_mostly_within_what_was_said() -> N
         within += lost <= max(chosen.may_lose or 0.0, 0.02)
     assert np.mean(losses) < 0.02
     assert within >= 85
+
+
+# --- which one is next ------------------------------------------------------------------------------------------------
+def test_the_first_is_at_the_golden_section_of_what_is_possible() -> None:
+    assert [next_candidate(num, {}) for num in (1, 2, 3, 8, 11)] == [0, 0, 1, 3, 4]
+    assert next_candidate(11, {}, impossible=frozenset({0, 1, 2, 3})) == 6  # the third of seven
+    assert next_candidate(11, {4: sure(1, 0)}, impossible=frozenset({4})) == 3  # of the ten others
+
+
+def test_the_longer_side_is_searched_first_and_near_the_best() -> None:
+    found = {4: sure(100, 1)}
+    assert next_candidate(11, found) == 7, "six are open on the right: the third of them"
+    assert next_candidate(9, found) == 2, "four on each side: to the left, the second from the best"
+    assert next_candidate(6, found) == 2, "one on the right, four on the left"
+
+
+def test_what_lies_behind_a_worse_one_is_never_tried() -> None:
+    found = {0: sure(50, 1), 4: sure(100, 1), 5: sure(80, 1)}
+    assert next_candidate(11, found) == 2
+    assert next_candidate(11, {**found, 2: sure(70, 1), 3: sure(90, 1)}) is None
+
+
+def test_where_less_is_better_the_worse_are_the_larger() -> None:
+    found = {0: sure(50, 1), 1: sure(60, 1)}
+    assert next_candidate(3, found, is_less_better=True) is None
+    assert next_candidate(3, found) == 2
+
+
+def test_of_candidates_that_are_alike_the_first_is_taken() -> None:
+    alike = {2: sure(100, 1), 0: sure(100, 1), 1: sure(90, 1)}
+    assert choose(3, alike).best == 0
+    assert choose(3, alike, is_less_better=True).best == 1
+
+
+# --- what may be lost -------------------------------------------------------------------------------------------------
+def test_the_only_one_that_was_tried_loses_nothing_even_if_it_ran_once() -> None:
+    assert choose(1, {0: estimate([100.0])}).may_lose == 0.0
+
+
+def test_one_single_run_among_several_leaves_unknown_what_may_be_lost() -> None:
+    assert choose(2, {0: sure(100, 1), 1: estimate([50.0])}).may_lose is None
+
+
+def test_the_loss_is_to_the_rival_that_may_be_best() -> None:
+    assert choose(3, {0: sure(100, 2), 1: sure(99, 2), 2: sure(98, 8)}).may_lose == pytest.approx(1 - 98 / 106)
+    slow = choose(3, {0: sure(100, 2), 1: sure(101, 2), 2: sure(102, 8)}, is_less_better=True)
+    assert slow.may_lose == pytest.approx(102 / 94 - 1)
+
+
+def test_a_rate_that_may_be_nothing_has_no_share_to_lose() -> None:
+    nothing = {0: Estimate(-0.5, -1.0, 0.0, 5, "median"), 1: Estimate(-1.0, -2.0, 0.0, 5, "median")}
+    assert choose(2, nothing).may_lose == 0.0
+    assert choose(2, {0: sure(1.0, 1), 1: sure(2.0, 2)}, is_less_better=True).may_lose == 0.0
+    less_than_one = choose(2, {0: sure(0.5, 0.1), 1: sure(0.4, 0.1)})
+    assert less_than_one.may_lose == pytest.approx(1 - 0.4 / 0.5)
+    short = choose(2, {0: sure(0.5, 0.1), 1: sure(0.4, 0.1)}, is_less_better=True)
+    assert short.may_lose == pytest.approx(0.5 / 0.4 - 1)
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+CHOSEN: dict[str, Any] = {
+    "group": "softmax",
+    "path": "cluster.ps",
+    "value": 2,
+    "tried": [1, 2],
+    "skipped": [],
+    "rivals": [],
+    "may_lose": 0.0,
+    "assumes": "there is one peak",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "softmax: best cluster.ps is 2 (2 of 2 tried)"),
+        (
+            {"skipped": [3, 4]},
+            "softmax: best cluster.ps is 2 (2 of 4 tried, 2 saved: 3, 4, if there is one peak)",
+        ),
+        (
+            {"rivals": [1], "may_lose": 0.0512},
+            "softmax: best cluster.ps is 2 (2 of 2 tried); 1 may be as good: up to 5.1% may be lost",
+        ),
+        (
+            {"may_lose": None, "rivals": [1]},
+            "softmax: best cluster.ps is 2 (2 of 2 tried); "
+            "with so few runs of each, whether another is as good is not known",
+        ),
+        ({"value": None}, "softmax: no cluster.ps could be tried"),
+    ],
+)
+def test_a_choice_is_told_in_words(changes: dict[str, Any], text: str) -> None:
+    assert choice_text({**CHOSEN, **changes}) == text
+
+
+def test_a_search_without_its_end_is_told_with_the_reason() -> None:
+    event = {"group": "softmax", "path": "cluster.ps", "reason": "the budget is over"}
+    assert not_found_text(event) == "softmax: the best cluster.ps was not found: the budget is over"

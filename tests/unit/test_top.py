@@ -166,8 +166,8 @@ def test_restarts_and_what_stands_still_are_shown() -> None:
     assert row(lines, "worker/1").endswith(" 1")
     assert row(lines, "worker/1").split()[1] == "starting"
     status = trained()
-    status["tasks"][0]["stalled"] = True
-    assert row(drawn(status, 80), "worker/0").split()[1] == "stalled"
+    status["tasks"][0]["trouble"] = "stopped"
+    assert row(drawn(status, 80), "worker/0").split()[1] == "stopped"
 
 
 def test_a_run_that_prepares_has_a_headline_only() -> None:

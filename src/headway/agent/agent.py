@@ -19,15 +19,20 @@ import struct
 import subprocess
 import time
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import psutil
 
+from headway import clock
 from headway.agent import measure, protocol
 from headway.agent.monitor import Monitor, Watched
+from headway.errors import StorageError
 from headway.host import control_groups
+from headway.host.vitals import EVERY as EXAMINE_EVERY
+from headway.host.vitals import Checkup, Vitals, families
+from headway.plural import counted
 from headway.record.files import EventWriter
 from headway.record.tail import Tail
 
@@ -50,6 +55,8 @@ class RunningTask:
     heartbeat: Path
     beat: int  # modification time of the heartbeat file when last looked at
     beat_at: float  # our own clock at its last change
+    checkup: Checkup
+    vitals: Vitals = field(default_factory=Vitals)
 
 
 class Agent:
@@ -82,8 +89,9 @@ class Agent:
         self._kill_everything()
         self._say("goodbye", reason=self._reason)
         if self._events:
-            self._events.write("agent_ended", reason=self._reason)
-            self._events.close()
+            with contextlib.suppress(StorageError):  # the launcher learns it as it is, from its own files
+                self._events.write("agent_ended", reason=self._reason)
+                self._events.close()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         job = asyncio.get_running_loop().create_task(work)
@@ -94,6 +102,8 @@ class Agent:
         """Without its watch the lease would never run out: an agent that breaks down ends."""
         self._jobs.discard(job)
         if not job.cancelled() and (error := job.exception()):
+            if isinstance(error, StorageError):
+                self._say("storage", error=str(error))
             self._end(f"the agent broke down: {error!r}")
 
     # --- listening -------------------------------------------------------------------------------------------
@@ -106,9 +116,11 @@ class Agent:
                 handler(**{key: value for key, value in message.items() if key != "do"})
         # The launcher is gone, perhaps to come back (`attach`): the lease decides.
 
-    def _do_hello(self, version: int, lease: float, node: str, files: dict[str, str]) -> None:
+    def _do_hello(self, version: int, lease: float, node: str, files: dict[str, str], clock_offset: str) -> None:
         if version != protocol.VERSION:
             self._end(f"the launcher speaks protocol {version}, this agent {protocol.VERSION}")
+        if clock.adopt(clock_offset):
+            os.environ[clock.VARIABLE] = clock_offset  # for the tasks
         self._lease = lease
         self._node, self._metrics = node, Path(files["metrics"])
         self._events = EventWriter(Path(files["events"]))
@@ -123,7 +135,7 @@ class Agent:
         pass  # every message renews
 
     def _do_clock(self, sent: float) -> None:
-        self._say("clock", sent=sent, t=time.time())
+        self._say("clock", sent=sent, t=clock.now())
 
     def _do_group(self, name: str) -> None:
         self._group = control_groups.find().find(name)
@@ -180,7 +192,14 @@ class Agent:
             self._say("started", task=task, attempt=attempt, error=str(error))
             return
         self._tasks[task] = RunningTask(
-            process, attempt, with_children, tail, heartbeat, heartbeat.stat().st_mtime_ns, time.monotonic()
+            process,
+            attempt,
+            with_children,
+            tail,
+            heartbeat,
+            heartbeat.stat().st_mtime_ns,
+            time.monotonic(),
+            Checkup(process.pid),
         )
         self._say("started", task=task, attempt=attempt, pid=process.pid)
 
@@ -226,7 +245,7 @@ class Agent:
 
     # --- watching --------------------------------------------------------------------------------------------
     async def _watch(self) -> None:
-        reported = 0.0
+        reported = examined = 0.0
         while True:
             await asyncio.sleep(TICK)
             now = time.monotonic()
@@ -239,8 +258,22 @@ class Agent:
                     running.beat, running.beat_at = beat, now
             if now - reported > ALIVE_EVERY:  # also without tasks: it says that the agent itself is alive
                 reported = now
-                ages = {name: round(now - running.beat_at, 2) for name, running in self._tasks.items()}
-                self._say("alive", tasks=ages)
+                if now - examined > EXAMINE_EVERY - TICK:
+                    examined = now
+                    self._examine(now)
+                signs = {
+                    name: {"age": round(now - running.beat_at, 2), **asdict(running.vitals)}
+                    for name, running in self._tasks.items()
+                }
+                self._say("alive", tasks=signs)
+
+    def _examine(self, now: float) -> None:
+        """What the kernel says of each task's processes."""
+        roots = [running.process.pid for running in self._tasks.values() if running.with_children]
+        found = families(roots) if roots else {}
+        for running in self._tasks.values():
+            pid = running.process.pid
+            running.vitals = running.checkup.look(found.get(pid, [pid]), now)
 
     async def _sample(self, interval: float, settings: dict[str, Any]) -> None:
         """On multiples of the interval, so that samples of all nodes lie side by side. What is late is left out."""
@@ -248,18 +281,21 @@ class Agent:
             monitor = Monitor(self._metrics, self._node, interval, self._tell_samples, settings)
             try:
                 while True:
-                    await asyncio.sleep(interval - time.time() % interval)
+                    await asyncio.sleep(interval - clock.now() % interval)
                     monitor.sample(
                         {
                             name: Watched(task.process.pid, task.attempt, task.with_children)
                             for name, task in self._tasks.items()
                         }
                     )
+            except StorageError as error:
+                self._say("storage", error=str(error))
             except Exception as error:
                 if self._events:
                     self._events.write("sampler_failed", node=self._node, error=repr(error))
             finally:
-                monitor.close()
+                with contextlib.suppress(StorageError):  # which is said already
+                    monitor.close()
             await asyncio.sleep(SAMPLER_RESTART)
 
     def _tell_samples(self, rows: list[dict[str, Any]]) -> None:
@@ -337,7 +373,7 @@ def free_ports(count: int, first: int | None, last: int | None) -> list[int]:
             port = next(candidates, None)
             if port is None:
                 where = f"from {first} to {last}" if first else f"of {MOST_TRIES} tried"
-                raise OSError(f"only {len(ports)} of {count} ports are free, {where}")
+                raise OSError(f"only {len(ports)} of {counted(count, 'port')} free, {where}")
             try:
                 listener = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
                 listener.bind(("0.0.0.0", port))  # TensorFlow will listen on all interfaces, so all must be free

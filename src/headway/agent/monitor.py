@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headway import clock
 from headway.host import control_groups, gpus
 from headway.host.control_groups import Group, Limits
 from headway.host.credits import Account
@@ -53,7 +54,7 @@ class Monitor:
         self._node = node
         self._tell = tell
         self._last: dict[str, float] = {}
-        self._sampler = round(time.time(), 3)
+        self._sampler = round(clock.now(), 3)
         self._group: Group | None = control_groups.find().find(settings["group"]) if settings.get("group") else None
         self._is_part = bool(settings.get("is_part"))
         self._readings = Readings(group=self._group, is_part=self._is_part)
@@ -127,7 +128,7 @@ class Monitor:
             return sum(known) if len(known) == len(self._used) else None
 
         counted = {name: whole(name) for name in ("cpu_seconds", "disk_read_bytes", "disk_written_bytes")}
-        return {**counted, "memory": sum(row["rss"] for row in of_tasks)}
+        return {**counted, "memory": sum(row.get("memory", row["rss"]) for row in of_tasks)}
 
     def _of_gpus(self) -> list[dict[str, Any]]:
         return [
@@ -157,6 +158,7 @@ class Monitor:
                 "sampler": self._sampler,
                 "cpu_seconds": reading.cpu_seconds,
                 "rss": reading.rss,
+                "memory": reading.memory,
                 "threads": reading.threads,
                 "disk_read_bytes": reading.read_bytes,
                 "disk_written_bytes": reading.written_bytes,

@@ -1,8 +1,9 @@
 """What launcher and agent say to each other: JSON objects, one a line, over any byte stream.
 
 The launcher says (`do`)                               and the agent says (`say`)
-  hello   {version, lease, node, files}                  ready    {version, pid, facts}
-  renew   {}                   keeps the lease           alive    {tasks: {task: seconds since its last heartbeat}}
+  hello   {version, lease, node, files, clock_offset}    ready    {version, pid, facts}
+  renew   {}                   keeps the lease           alive    {tasks: {task: {age, ...}}}: seconds since its last
+                                                                  heartbeat, and host.vitals.Vitals
   clock   {sent}                                         clock    {sent, t}: the node's time
   group   {name}               for the tasks to come
   limit   {cpus}               of that group, from now on; null: none
@@ -11,6 +12,7 @@ The launcher says (`do`)                               and the agent says (`say`
   start   {task, attempt, argv, env, cores, files,       started  {task, attempt, pid} or {error}
            with_children}: what it starts is watched as part of it
   tell    {task, message}      a line on its stdin       lines    {task, offset, data}: new lines of its events
+                                                         storage  {error}: the run folder cannot be written
   signal  {task, number}                                 exited   {task, attempt, code, rss, oom}  (code < 0: a signal)
   quit    {}                   ends tasks and agent      goodbye  {reason}
 To measure the network, before there are tasks:
@@ -26,7 +28,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-VERSION = 5
+VERSION = 6
 MAX_LINE = 64 * 2**20  # of one message; TF_CONFIG of a thousand tasks is far below
 
 

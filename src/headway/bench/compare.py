@@ -16,6 +16,7 @@ from headway.bench.judge import window
 from headway.errors import NotFound, SpecError
 from headway.metrics.effect import in_words, ratio
 from headway.metrics.estimate import Estimate
+from headway.plural import counted
 from headway.record.folder import RunFolder
 from headway.record.run import Run
 from headway.record.seal import result
@@ -185,7 +186,10 @@ def _doubt(side: str, points: list[Point]) -> str | None:
     if not any(marks):
         return None
     which = ", ".join(sorted(set[str]().union(*marks)))
-    return f"{side}: runs that are marked had to be taken in {sum(map(bool, marks))} of {len(points)} trials ({which})"
+    return (
+        f"{side}: runs that are marked had to be taken in {sum(map(bool, marks))} of "
+        f"{counted(len(points), 'trial')} ({which})"
+    )
 
 
 def across_for(path: str) -> str:

@@ -32,9 +32,10 @@ from headway.bench.schedule import (
     remaining_seconds,
 )
 from headway.bench.search import Chosen, choose, next_candidate
-from headway.errors import SiteError, SpecError
+from headway.errors import SiteError, SpecError, StorageError
 from headway.launch.prepare import environment, num_cores, placed
 from headway.metrics.estimate import Estimate
+from headway.plural import counted
 from headway.record.files import EventWriter
 from headway.spec.load import parse_job
 from headway.spec.nodes import FOR_THE_EMULATION, needs_core_speed
@@ -77,7 +78,8 @@ def _check_room(trial: Planned, cores: int, parallel: int) -> None:
     choices = {choice.path: choice for choice in resolve(job, cores).choices}
     if (asked := choices.get("site.cpus")) is not None:
         raise SiteError(
-            f"--parallel {parallel}: {trial.key} asks for {asked.value:g} CPUs in all, and each of {parallel} trials "
+            f"--parallel {parallel}: {trial.key} asks for {asked.value:g} CPUs in all, and each of "
+            f"{counted(parallel, 'trial')} "
             f"at once has {cores} of its own here, {FOR_THE_EMULATION:g} of them for the emulation itself"
         )
 
@@ -162,6 +164,11 @@ def conduct(folder: SweepFolder, show: Show, budget: float | None = None) -> Lit
     try:
         crew = Alone() if folder.parallel == 1 else Lanes(divide(cores_here(), folder.parallel))
         return _Conductor(folder, show, budget, crew).run()
+    except StorageError as error:
+        raise StorageError(
+            f"{error}\nThe sweep {folder.name} was ended. When the folder can be written again: "
+            f"headway bench --resume {folder.name}"
+        ) from None
     finally:
         os.close(lock)
 
@@ -175,6 +182,7 @@ class _Conductor:
         self.events: EventWriter = folder.writer()
         self.under_way: list[Order] = []
         self.was_interrupted = False
+        self.storage_failed: str | None = None
 
     @property
     def _is_stopping(self) -> bool:
@@ -191,6 +199,8 @@ class _Conductor:
             self.was_interrupted = True
         finally:
             self.events.flush()
+        if self.storage_failed is not None:
+            raise StorageError(self.storage_failed)
         end: Literal["finished", "interrupted"] = "interrupted" if self._is_stopping else "finished"
         self.events.write(end)
         self.events.close()
@@ -364,6 +374,8 @@ class _Conductor:
 
     def _ended(self, order: Order, fields: dict[str, Any]) -> None:
         self.under_way.remove(order)
+        if fields.pop("storage", False):
+            self.storage_failed = str(fields["reason"])
         written = self.events.write("ended", trial=order.trial, repeat=order.repeat, **fields)
         if fields["state"] == "interrupted":
             if not fields.get("is_cut"):

@@ -25,7 +25,7 @@ IGNORED = (
 )
 # When a run ends, and what it does then: of no weight for a rate, but of all for seconds, accuracy or loss.
 ENDS = ("workload.stop", "measure.steps", "measure.seconds", "export")
-PACKAGES = ("tensorflow-cpu", "tensorflow", "numpy", "grpcio", "protobuf")
+PACKAGES = ("tensorflow-cpu", "tensorflow", "numpy", "grpcio", "protobuf", "torch", "jax", "horovod")
 # Each has settings of its own: one that the other does not have is a difference, not an older version of Headway.
 NAMED = ("workload.model", "workload.dataset", "versions")
 

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from headway.errors import SpecError
-from headway.metrics.lookup import DERIVED, NAMES, OF_SETTINGS, figure_of
+from headway.metrics.lookup import DERIVED, NAMES, OF_SETTINGS, QUOTIENT, SERVER_NODE, STEPS_TO_ACCURACY, figure_of
 from headway.metrics.scaling import TIMES, TO_ACCURACY, what_is
 from headway.record.run import Run
 from headway.spec.load import flat
@@ -58,6 +58,8 @@ PARTS = (
     "servers",
     "reported",
 )
+DERIVED_PARTS = (STEPS_TO_ACCURACY, SERVER_NODE)
+"""As PARTS, but made of them when they are asked for."""
 NO_OUTCOME = (
     *("run", "name", "state", "reason", "path", "created", "warnings", "first_step"),
     *("strategy", "aggregate", "replication", "placement", "pull_ahead", "exchange", "transfer"),
@@ -89,22 +91,32 @@ def is_less_better(name: str) -> bool | None:
 
 def check_figure(name: str, origin: str) -> None:
     """SpecError where no run has such a figure. `origin`: where the name stands."""
+    if QUOTIENT in name:
+        for part in name.split(QUOTIENT, 1):
+            check_figure(part, origin)
+        return
     first, dot, _ = name.partition(".")
     known = [*NUMBERS, *DERIVED, *OF_SETTINGS]
-    if name in known or (dot and first in PARTS):
+    parts = (*PARTS, *DERIVED_PARTS)
+    if name in known or (dot and first in parts):
         return
-    if name in PARTS:
+    if name in parts:
         raise SpecError(f"{origin}: {name} is several numbers; name one of them, such as {_example(name)}")
-    near = get_close_matches(first, [*known, *PARTS], n=2, cutoff=0.6)
+    near = get_close_matches(first, [*known, *parts], n=2, cutoff=0.6)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
     raise SpecError(
-        f"{origin}: no figure {name!r}{hint} Known: {', '.join(known)}; and what is in {', '.join(PARTS)}, by dotted "
+        f"{origin}: no figure {name!r}{hint} Known: {', '.join(known)}; and what is in {', '.join(parts)}, by dotted "
         "names such as role_use.ps.rss.max"
     )
 
 
 def _example(name: str) -> str:
-    return {"time_to_accuracy": "time_to_accuracy.0.9", "role_use": "role_use.ps.rss.max"}.get(name, f"{name}.median")
+    return {
+        "time_to_accuracy": "time_to_accuracy.0.9",
+        STEPS_TO_ACCURACY: f"{STEPS_TO_ACCURACY}.0.9",
+        SERVER_NODE: f"{SERVER_NODE}.memory.max",
+        "role_use": "role_use.ps.rss.max",
+    }.get(name, f"{name}.median")
 
 
 def figure_in(run: Run, figures: Mapping[str, Any], name: str) -> float | None:

@@ -10,7 +10,6 @@ runs/sweeps/<name>-<date>-<time>-<4 hex digits>/
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from headway import clock
 from headway.bench.figures import finite_figure
 from headway.errors import FormatError, HeadwayError
 from headway.record import lock
@@ -25,6 +25,7 @@ from headway.record.files import EventWriter, read_events, read_json, to_json, w
 from headway.record.folder import RUN_NAME, RunFolder, by_name, new_run_name
 from headway.record.run import Run
 from headway.record.seal import result
+from headway.record.storage import probe, writing
 from headway.spec.sweep import LoadedSweep, Sweep, parse_sweep
 from headway.spec.words import short_names, value_in_words
 
@@ -139,10 +140,12 @@ class SweepFolder:
         parallel: int = 1,
     ) -> SweepFolder:
         folder = SweepFolder(root / SWEEPS / new_run_name(loaded.sweep.name))
-        folder.runs.mkdir(parents=True)
+        with writing(root):
+            folder.runs.mkdir(parents=True)
+        probe(folder.path)
         facts = {
             "format": FORMAT,
-            "created": time.time(),
+            "created": clock.now(),
             "full": loaded.is_full,
             "parallel": parallel,
             "environment": environment,
@@ -271,7 +274,8 @@ class SweepFolder:
     # --- who conducts it -------------------------------------------------------------------------------------
     def hold(self) -> int:
         """Take the sweep for this process."""
-        return lock.hold(self.path / "lock", f"{self.name} is being run already, by another `headway bench`")
+        with writing(self.path):
+            return lock.hold(self.path / "lock", f"{self.name} is being run already, by another `headway bench`")
 
     def is_held(self) -> bool:
         return lock.is_held(self.path / "lock")

@@ -24,9 +24,11 @@ from typing import Any
 import numpy as np
 import psutil
 
+from headway import clock
 from headway.bench.figures import figure_in, why_missing
 from headway.host.control_groups import held_back
 from headway.metrics.consistency import of_run
+from headway.plural import counted
 from headway.record.files import read_events
 from headway.record.folder import LAUNCHER
 from headway.record.run import Run
@@ -101,18 +103,18 @@ def marks(seen: Evidence) -> dict[str, str]:
         found["inconsistent"] = "; ".join(seen.contradictions)
     fewest = min(seen.made.values(), default=0)
     if seen.asked_steps is not None and fewest < seen.asked_steps:
-        found["short"] = f"only {fewest} of {seen.asked_steps} steps were measured"
+        found["short"] = f"only {fewest} of {counted(seen.asked_steps, 'step')} measured"
     return found
 
 
 def _loaded(load: Load, ours: float | None, is_emulated: bool) -> str | None:
     if load.stolen is not None and load.stolen > STOLEN * load.cores:
-        return f"the hypervisor gave {load.stolen:.2f} of {load.cores} CPUs to others"
+        return f"the hypervisor gave {load.stolen:.2f} of {counted(load.cores, 'CPU')} to others"
     if load.busy is None or ours is None:
         return None
     others = load.busy - ours - load.conductor - load.emulation
     if others > (LOADED + EMULATION * is_emulated) * load.cores:
-        return f"others used {others:.2f} of {load.cores} CPUs"
+        return f"others used {others:.2f} of {counted(load.cores, 'CPU')}"
     return None
 
 
@@ -162,7 +164,7 @@ def judged(run: Run, figure: str, machine: Machine) -> dict[str, Any]:
         return {"state": "failed", "reason": f"its {figure} is {value}: no number. Has the training diverged?"}
     load = None
     if measured is not None:  # else it told of no steps, or of so few that all are warm-up
-        time.sleep(max(0.0, min(EVERY, measured[1] + EVERY - time.time())))  # for a look behind its end
+        time.sleep(max(0.0, min(EVERY, measured[1] + EVERY - clock.now())))  # for a look behind its end
         load = machine.between(*measured)
     seen = evidence(run, figures, load)
     why = marks(seen)
@@ -249,7 +251,7 @@ class Machine:
         used = resource.getrusage(resource.RUSAGE_SELF)
         own = used.ru_utime + used.ru_stime
         held = held_back(self.groups, self.proc)
-        self.looks.append(_Look(time.time(), busy, stolen, held, self._hot(), own, _emulation()))
+        self.looks.append(_Look(clock.now(), busy, stolen, held, self._hot(), own, _emulation()))
 
     def forget(self) -> None:
         """What was seen before the next run."""

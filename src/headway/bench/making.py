@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.bench import judge
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, StorageError
 from headway.launch.launcher import OUT_OF_TIME, Launcher
 from headway.launch.prepare import create_run
 from headway.record.folder import RunFolder
@@ -35,7 +35,8 @@ class Order:
 Tell = Callable[[dict[str, Any]], None]
 """Takes messages: `started` with the `run`, `line` with a `text` for the user, and at last `ended` with the fields of
 the sweep's event of that name (docs/sweeps.md). State `interrupted` (unless it `is_cut`, by its limit), or `stop_asked`
-before it (the run ended by itself all the same): somebody wants an end of everything."""
+before it (the run ended by itself all the same): somebody wants an end of everything. `storage`: the disk cannot take
+more, which is the end of everything, too."""
 
 
 def make(order: Order, machine: judge.Machine, tell: Tell) -> None:
@@ -58,6 +59,8 @@ def make(order: Order, machine: judge.Machine, tell: Tell) -> None:
             fields |= {"state": "interrupted", "is_cut": end.reason == OUT_OF_TIME}
     except KeyboardInterrupt:
         fields = {"state": "interrupted", "reason": "Ctrl-C"}
+    except StorageError as error:  # the next run would fail in the same way
+        fields = {"state": "interrupted", "reason": str(error).splitlines()[0], "storage": True}
     except HeadwayError as error:
         fields = {"state": "failed", "reason": " ".join(str(error).split())}
     except Exception as error:  # also a record that cannot be read

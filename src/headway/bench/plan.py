@@ -16,12 +16,13 @@ from headway.bench.figures import check_figure, check_searched
 from headway.bench.folder import SPOKEN_FOR_ITSELF, Data, Purpose, told
 from headway.errors import NotFound, SpecError
 from headway.metrics.published import table
+from headway.plural import counted
 from headway.spec import nodes
 from headway.spec.job import Job
 from headway.spec.load import SHORTHANDS, flat, parse_job, put
 from headway.spec.machines import machine
 from headway.spec.resolve import resolve
-from headway.spec.sweep import BestOf, LoadedSweep, Quota, Sweep
+from headway.spec.sweep import MOST_TRIALS, BestOf, LoadedSweep, Quota, Sweep
 from headway.spec.words import short_names, value_in_words
 from headway.workloads.base import RealData
 
@@ -97,6 +98,7 @@ class _Planner:
         self.sweep, self.job, self.num_cores = loaded.sweep, loaded.job, num_cores
         self.seen: dict[str, Planned] = {}  # what a job is in the end -> the trial that it is
         self.keys: set[str] = set()
+        self.outcomes: dict[str, str] = {}
         self.made_for: list[tuple[dict[str, Any], Planned]] = []  # combinations, and their baselines
         self.mistakes: set[str] = set()  # trials that are left out, and not for the quota
         self.unknown: dict[str, list[str]] = {}  # setting -> of each trial with it: why no job has it, or nothing
@@ -105,6 +107,7 @@ class _Planner:
     def plan(self) -> Plan:
         sweep = self.sweep
         searched = sweep.searched
+        self.check_size()
         lists = {path: values for path, values in sweep.vary.items() if isinstance(values, list)}
         combinations = [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
         trials = self.baselines(combinations)
@@ -126,6 +129,17 @@ class _Planner:
         self.check([*kept, *(each for group in groups for each in group.candidates)])
         self.check_baselines()
         return Plan(kept, tuple(groups))
+
+    def check_size(self) -> None:
+        """Before anything is made of it."""
+        sizes = {path: len(each if isinstance(each, list) else each.best_of) for path, each in self.sweep.vary.items()}
+        grid = math.prod(sizes.values())
+        if grid > MOST_TRIALS:
+            product = " x ".join(f"{size} ({path})" for path, size in sizes.items())
+            raise SpecError(
+                f"{self.sweep.name}: vary: {product} = {counted(grid, 'trial')}; at most {MOST_TRIALS:,} are "
+                "allowed. Give fewer values, or use one_at_a_time"
+            )
 
     def check(self, trials: list[Planned]) -> None:
         """SpecError for what nobody can have meant: else it would be seen when everything else has been run."""
@@ -286,8 +300,12 @@ class _Planner:
         return kept
 
     def outcome(self, settings: dict[str, Any], synthetic: bool | None) -> str:
-        job, error = self.attempt(self.asked(settings, synthetic))
-        return repr(sorted(flat(job.model_dump(mode="json")).items())) if job is not None else str(error)
+        key = repr((sorted(settings.items()), synthetic))
+        if key not in self.outcomes:  # of a grid each is asked for many times
+            job, error = self.attempt(self.asked(settings, synthetic))
+            found = repr(sorted(flat(job.model_dump(mode="json")).items())) if job is not None else str(error)
+            self.outcomes[key] = found
+        return self.outcomes[key]
 
     def over_quota(self, job: Job) -> str | None:
         quota = self.sweep.quota
@@ -295,9 +313,9 @@ class _Planner:
             return None
         vcpus, tasks = needed_vcpus(job, quota), len(job.cluster.tasks())
         if quota.vcpus is not None and vcpus > quota.vcpus:
-            return f"quota: it needs {vcpus:g} vCPUs, and {quota.vcpus:g} are allowed"
+            return f"quota: it needs {counted(vcpus, 'vCPU')}, and at most {quota.vcpus:g} may be used"
         if quota.tasks is not None and tasks > quota.tasks:
-            return f"quota: it has {tasks} tasks, and {quota.tasks} are allowed"
+            return f"quota: it has {counted(tasks, 'task')}, and at most {quota.tasks} may be used"
         return None
 
     def key(self, settings: dict[str, Any], data: Data | None = None) -> str:

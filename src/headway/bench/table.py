@@ -7,6 +7,7 @@ from typing import Any
 
 from headway.bench.folder import SweepFolder, Trial, samples
 from headway.bench.schedule import need, of_values, progress_of
+from headway.bench.speedups import Against, Best, best_of, speedups
 from headway.metrics.estimate import jitter, mad
 from headway.spec.sweep import SweepMeasure
 
@@ -15,7 +16,31 @@ def rows(sweep: SweepFolder, figure: str | None = None) -> list[dict[str, Any]]:
     """`figure`: of the runs' figures; default: the one that the sweep looks at. `missing` and `lacks` are always of
     that one, for which runs are repeated."""
     measure = sweep.spec.measure
-    return [row(trial, measure, figure or measure.figure) for trial in sweep.trials()]
+    figure = figure or measure.figure
+    trials = sweep.trials()
+    found = speedups(trials, figure)
+    return [{**row(trial, measure, figure), **_speedup(trial, found)} for trial in trials]
+
+
+def best(sweep: SweepFolder, figure: str | None = None) -> Best | None:
+    """The fastest trial, against its baseline; None where nothing can be compared."""
+    figure = figure or sweep.spec.measure.figure
+    return best_of(speedups(sweep.trials(), figure), figure)
+
+
+def _speedup(trial: Trial, found: dict[str, Against]) -> dict[str, Any]:
+    one = found.get(trial.key)
+    value = one.value if one else None
+    return {
+        "speedup": value.value if value else None,
+        "speedup_low": value.low if value else None,
+        "speedup_runs": value.num if value else None,
+        "speedup_high": value.high if value else None,
+        "efficiency": one.speedup.efficiency.value if one else None,
+        "scaling": one.speedup.kind if one else None,
+        "against": one.reference.key if one else None,
+        "is_reference": any(each.reference.key == trial.key for each in found.values()),
+    }
 
 
 def row(trial: Trial, measure: SweepMeasure, figure: str) -> dict[str, Any]:

@@ -11,16 +11,16 @@ import typer
 
 from headway import __version__
 from headway.cli import bench, data, figures, findings, init, inspect, launch, report, setup, sweeps, training
-from headway.errors import INTERRUPTED_EXIT_CODE, HeadwayError
+from headway.errors import INTERRUPTED_EXIT_CODE, HeadwayError, StorageError
 
 EPILOG = """
 Exit codes: 0 success; 1 other error; 2 invalid job or command line; 3 not found; 4 data cannot be had;
 5 the site cannot give what is asked; 6 the run failed; 7 damaged or newer file; 8 the run is (not) running;
-130 stopped before the end.
+9 a folder cannot be written (disk full, read-only); 130 stopped before the end.
 """
 
 app = typer.Typer(
-    help="Deploy, watch, measure and explain distributed deep-learning training.",
+    help="Run, watch, measure and explain distributed deep-learning training.",
     epilog=EPILOG,
     no_args_is_help=True,
     add_completion=False,
@@ -68,3 +68,10 @@ def main() -> None:
     except BrokenPipeError:  # `headway runs | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:  # a file that cannot be read or written, of no run
+        from headway.record.storage import in_words
+
+        if (said := in_words(error)) is None:
+            raise
+        print(f"headway: {said}", file=sys.stderr)
+        sys.exit(StorageError.exit_code)

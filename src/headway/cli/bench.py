@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headway.cli.output import is_terminal, number, print_json, print_table
-from headway.cli.sweeps import TableFormat, TableOutput, interval_text, print_csv, show_sweep, unit
+from headway.cli.sweeps import TableFormat, TableOutput, interval_text, print_csv, show_sweep, some, unit
 from headway.cli.training import Root, root_of
 from headway.errors import INTERRUPTED_EXIT_CODE, RunFailed, SpecError
+from headway.plural import counted
 
 if TYPE_CHECKING:
     from headway.bench.folder import SweepFolder, Trial
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from headway.bench.schedule import Fit
     from headway.metrics.estimate import Estimate
     from headway.spec.sweep import LoadedSweep
-
-MOST_NAMES = 5  # trials that are named in one line
 
 
 def bench(
@@ -126,21 +124,16 @@ def budget_lines(fitting: Fit, budget: float) -> list[str]:
     from headway.bench.schedule import GUESS
     from headway.units import format_seconds
 
-    how_many = (
-        f"all {fitting.wanted}" if fitting.runs == fitting.wanted else f"about {fitting.runs} of {fitting.wanted}"
-    )
-    first = f"budget {format_seconds(budget)}: {how_many} runs will fit"
+    wanted = counted(fitting.wanted, "run")
+    how_many = f"all of {wanted}" if fitting.runs == fitting.wanted else f"about {fitting.runs} of {wanted}"
+    first = f"budget {format_seconds(budget)}: {how_many} will fit"
     if fitting.is_guess:
         first += f"; a run is guessed to take {format_seconds(GUESS)}, for there was none yet"
     return [
         first,
-        *([f"  no run at all: {_some(fitting.left_out)}"] if fitting.left_out else []),
-        *([f"  fewer runs than asked: {_some(fitting.cut)}"] if fitting.cut else []),
+        *([f"  no run at all: {some(fitting.left_out)}"] if fitting.left_out else []),
+        *([f"  fewer runs than asked: {some(fitting.cut)}"] if fitting.cut else []),
     ]
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
 
 
 def show_plan(loaded: LoadedSweep, plan: Plan, output: TableFormat) -> None:
@@ -160,8 +153,11 @@ def show_plan(loaded: LoadedSweep, plan: Plan, output: TableFormat) -> None:
         )
         return
     measure = loaded.sweep.measure
-    what = "to the job's own end" if measure.steps is None else f"{measure.steps} measured steps of each task"
-    print(f"{loaded.sweep.name}: {len(plan.trials)} trials, {measure.repeats} runs of each, {what}")
+    what = (
+        "to the job's own end" if measure.steps is None else f"{counted(measure.steps, 'measured step')} of each task"
+    )
+    trials, runs = counted(len(plan.trials), "trial"), counted(measure.repeats, "run")
+    print(f"{loaded.sweep.name}: {trials}, {runs} of each, {what}")
     print_table(
         ["trial", "tasks", "vCPUs", "data", "for", "left out because"],
         [
@@ -193,7 +189,7 @@ def left_out_lines(folder: SweepFolder) -> list[str]:
     for trial in (*plan.trials, *searched):
         if trial.left_out:
             names.setdefault(trial.left_out, []).append(trial.key)
-    return [f"left out   {_some(list(dict.fromkeys(keys)))}: {reason}" for reason, keys in names.items()]
+    return [f"left out   {some(list(dict.fromkeys(keys)))}: {reason}" for reason, keys in names.items()]
 
 
 def show_open(folder: SweepFolder, output: TableFormat) -> None:
@@ -213,7 +209,8 @@ def show_open(folder: SweepFolder, output: TableFormat) -> None:
     elif output is TableFormat.csv:
         print_csv(found)
     else:
-        print(f"{folder.name}: {len(found)} trials are open, {sum(entry['open'] for entry in found)} runs of them")
+        runs = counted(sum(entry["open"] for entry in found), "run")
+        print(f"{folder.name}: open are {counted(len(found), 'trial')}, {runs} in all")
         if found:
             columns = ["name", "made", "open", "because"]
             print_table(

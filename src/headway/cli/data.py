@@ -11,6 +11,7 @@ import typer
 
 from headway.cli.output import Format, Output, print_json, print_table
 from headway.errors import DataError, NotFound, SpecError
+from headway.plural import counted
 
 if TYPE_CHECKING:
     from headway.workloads.base import Progress, Settings
@@ -129,7 +130,8 @@ def convert(
     if len(skipped) > NUM_SHOWN:
         print(f"left out: {len(skipped) - NUM_SHOWN:,} more")
     print(
-        f"{target}: {sum(sizes[0]):,} + {sum(sizes[1]):,} examples in {len(sizes[0])} + {len(sizes[1])} shards, "
+        f"{target}: {counted(sum(sizes[0]), 'training example')} in {counted(len(sizes[0]), 'shard')}, "
+        f"{counted(sum(sizes[1]), 'test example')} in {counted(len(sizes[1]), 'shard')}, "
         f"{format_bytes(size)}\nuse it with  dataset: {{name: tfrecords, files: {target}}}"
     )
 

@@ -45,6 +45,7 @@ def examine() -> list[Check]:
         memory(),
         disk(),
         private_network(),
+        outbound_network(),
         *emulated_hosts(abilities()),
         *data_sets(),
     ]
@@ -116,6 +117,25 @@ def private_network() -> Check:
         why_no_private_network(),
         f"{ALLOW_NAMESPACES}, or accept open ports with expose=cluster",
     )
+
+
+def outbound_network() -> Check:
+    """Which way out of a private network works: each that could is tried out."""
+    import asyncio
+
+    from headway.sites import outbound
+    from headway.sites.isolation import choose
+
+    what, isolation = "outbound network for programs", choose(private_network=True)
+    if not isolation.private_network:
+        return Check(what, "ok", "no private network can be made: programs use this machine's own")
+    found = dict(outbound.problems())
+    for way in outbound.candidates():
+        found[way] = asyncio.run(outbound.try_out(way, isolation))
+        if found[way] is None:
+            return Check(what, "ok", f"by {way}")
+    why = "; ".join(f"{way}: {problem}" for way, problem in found.items())
+    return Check(what, "warning", why, "apt-get install passt, or use expose=cluster")
 
 
 def emulated_hosts(able: Abilities) -> list[Check]:

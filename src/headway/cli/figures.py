@@ -9,6 +9,7 @@ import typer
 
 from headway.cli.output import Format, Output, number, print_json, print_table
 from headway.cli.training import Root, root_of
+from headway.plural import counted
 
 if TYPE_CHECKING:
     from headway.metrics.published import Column
@@ -82,7 +83,7 @@ def cost(
             print(f"  {'owning':<10} {one.owning.price:,g} to buy pays after {hours} of use")
             print(f"  {'':<10} or {one.owning.trainings:,.0f} such trainings (power and people not counted)")
         if one.is_extrapolated:
-            print(f"  extrapolated to {one.steps:,} steps: as if the rate stayed what it was")
+            print(f"  extrapolated to {counted(one.steps, 'step')}: as if the rate stayed what it was")
 
 
 def _dollars(value: float | None) -> str:
@@ -107,7 +108,7 @@ def published(
         print_table(
             ["table", "title", "rows", "conclusions", "contradictions"],
             [
-                [one.name, one.title, len(one.rows), len(one.conclusions), len(one.inconsistencies)]
+                [one.name, one.title, len(one.rows), len(one.counted), len(one.inconsistencies)]
                 for one in found.values()
             ],
             right=["rows", "conclusions", "contradictions"],
@@ -132,7 +133,15 @@ def published(
     for title, lines in (
         ("contradicts itself (!): not for calibration", [f"{each.where}: {each.text}" for each in one.inconsistencies]),
         ("to know", one.notes),
-        ("concluded", [each.text for each in one.conclusions]),
+        ("they concluded", [each.text for each in one.counted if each.basis == "stated"]),
+        (
+            "by their figures",
+            [each.text for each in one.counted if each.basis == "figures"],
+        ),
+        (
+            "they also say the contrary, so this is no conclusion",
+            [f"{each.text} But {each.contradicted}." for each in one.conclusions if each.contradicted],
+        ),
     ):
         if lines:
             print(f"\n{title}")

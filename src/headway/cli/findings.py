@@ -12,10 +12,12 @@ import typer
 from headway.cli.output import Format, Output, print_json
 from headway.cli.training import Root, root_of
 from headway.errors import FormatError, HeadwayError, NotFound
+from headway.plural import counted
 
 if TYPE_CHECKING:
     from headway.bench.folder import SweepFolder
     from headway.findings import Finding
+    from headway.record.folder import RunFolder
 
 WIDTH = 110
 
@@ -81,23 +83,28 @@ def _found(name: str, root: Path) -> tuple[str, list[Finding]]:
 
 def _of_sweep(sweep: SweepFolder) -> list[Finding]:
     """One damaged run must not hide the others: what cannot be read is named."""
+    from headway.findings import explain_loss, of_sweep
     from headway.findings import findings as find
-    from headway.findings import of_sweep
     from headway.record.run import Run
     from headway.report.digest import in_words
 
-    found: list[list[Finding]] = []
+    found: dict[Path, list[Finding]] = {}
     for folder in (each.folder for trial in sweep.trials() for each in trial.runs if each.counts):
         try:
-            found.append(find(Run(folder)))
+            found[folder.path] = find(Run(folder))
         except Exception as error:  # a run folder may be damaged in any way
             typer.echo(f"headway: {folder.name}: cannot be read ({in_words(error)}); left out", err=True)
+
+    def is_explained(folder: RunFolder) -> bool:
+        """What could not be read may have a reason: nothing is said of it."""
+        return folder.path not in found or explain_loss((one.rule, one.trouble) for one in found[folder.path])
+
     try:
-        of_all = of_sweep(sweep)
+        of_all = of_sweep(sweep, is_explained)
     except Exception as error:  # as above
         typer.echo(f"headway: {sweep.name}: no rule could read it as a whole ({in_words(error)})", err=True)
         of_all = []
-    return [*of_all, *in_common(found)]
+    return [*of_all, *in_common(list(found.values()))]
 
 
 def in_common(found: list[list[Finding]]) -> list[Finding]:
@@ -108,7 +115,7 @@ def in_common(found: list[list[Finding]]) -> list[Finding]:
     shared = []
     for cases in together(each):
         first: Finding = cases[0]["is"]
-        words = f"In {num_of(cases)} of {len(found)} runs; in {first.run}: {first.text}"
+        words = f"In {num_of(cases)} of {counted(len(found), 'run')}; in {first.run}: {first.text}"
         shared.append(dataclasses.replace(first, text=words))
     return shared
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
+import os
 import sys
 import time
 from pathlib import Path
@@ -14,8 +14,10 @@ import typer
 
 from headway.cli.output import Format, Output, number, print_json, print_table
 from headway.cli.training import Root, root_of
-from headway.errors import HeadwayError, NotFound
+from headway.errors import HeadwayError, NotFound, SpecError
+from headway.plural import counted
 
+LEAST_MEMORY, MOST_MEMORY = 64 * 2**20, 2**40  # of a query, in bytes
 RunName = Annotated[str, typer.Argument(help="A run's name, its beginning, its path, or `last`.", show_default=False)]
 
 
@@ -145,7 +147,8 @@ def show(run: RunName, root: Root = None, output: Output = Format.text) -> None:
     print("\nran on")
     environment = found.environment
     print(
-        f"  {environment['cpu']}, {environment['cores']} cores, {environment['system']}, Python {environment['python']}"
+        f"  {environment['cpu']}, {counted(environment['cores'], 'core')}, {environment['system']}, "
+        f"Python {environment['python']}"
     )
     print("  " + ", ".join(f"{name} {version}" for name, version in environment["packages"].items()))
 
@@ -195,18 +198,22 @@ def query(
         str, typer.Argument(help="SQL over the tables runs, steps, updates, evaluations, checkpoints, events.")
     ],
     run: Annotated[list[str] | None, typer.Option("--run", help="Only these runs. [default: all]")] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, max=86400, help="Stop the query after this long.")] = 60.0,
+    memory: Annotated[str, typer.Option(help="Memory that the query may use.")] = "2GiB",
     root: Root = None,
     output: Output = Format.text,
 ) -> None:
-    """Ask all runs at once, in SQL (DuckDB).
+    """Ask all runs at once, in SQL (DuckDB): one SELECT, or EXPLAIN of one.
 
     Example: headway query "select run, task, median(seconds) from steps where not warmup group by all"
+
+    A query only reads, and only the runs' tables.
     """
     from headway.record.query import query as ask
     from headway.record.run import load, load_all
 
     chosen = [load(name, root_of(root)) for name in run] if run else load_all(root_of(root))
-    columns, rows = ask(sql, chosen)
+    columns, rows = ask(sql, chosen, seconds, _memory(memory))
     if output is Format.json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
         return
@@ -214,6 +221,18 @@ def query(
         column for place, column in enumerate(columns) if all(isinstance(row[place], (int, float)) for row in rows)
     ]
     print_table(columns, [[_cell(cell) for cell in row] for row in rows], right=numeric)
+
+
+def _memory(text: str) -> int:
+    from headway.units import num_bytes
+
+    try:
+        size = num_bytes(text)
+    except ValueError as error:
+        raise SpecError(f"--memory {text!r}: {error}") from None
+    if not LEAST_MEMORY <= size <= MOST_MEMORY:
+        raise SpecError(f"--memory {text!r}: from 64MiB to 1TiB are allowed")
+    return size
 
 
 def _cell(cell: Any) -> Any:
@@ -240,4 +259,4 @@ def tensorboard(
     command = [sys.executable, "-m", "tensorboard.main", "--host", "127.0.0.1", "--port", str(port)]
     print(f"http://127.0.0.1:{port}/   (Ctrl-C ends it)", flush=True)
     place = ["--logdir", str(found[0].folder.boards)] if len(found) == 1 else ["--logdir_spec", spec]
-    sys.exit(subprocess.run([*command, *place], check=False).returncode)
+    os.execv(sys.executable, [*command, *place])  # it is this process from now on: whoever ends that, ends it

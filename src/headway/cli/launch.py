@@ -8,6 +8,7 @@ import typer
 
 from headway.cli.output import Format, Output
 from headway.cli.training import MetricsPort, Root, follow, listen_at, root_of, show_plan
+from headway.errors import SpecError
 
 
 def add_to(app: typer.Typer) -> None:
@@ -60,6 +61,8 @@ def launch(
     from headway.launch.prepare import create_run
     from headway.spec.load import apply_override, parse_job
 
+    if not worker + chief:
+        raise SpecError("--worker 0: without a training task there is nothing to run; allowed: 1 or more, or --chief 1")
     counts = {"worker": worker, "ps": ps, "chief": chief, "evaluator": evaluator}
     workload: dict[str, Any] = {"command": command}
     if python is not None:

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from headway.cli.output import Format, is_terminal
 from headway.cli.top import REFRESH, evaluation_text, left_text, progress_text, render
+from headway.plural import counted
+from headway.record import standstills
+from headway.record.usage import jump_in_words
 from headway.units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -158,25 +161,22 @@ def note_text(kind: str, fields: dict[str, Any]) -> str | None:
         case "restarting":
             return f"{fields['task']} is started again (restart {fields['restart']} of {fields['allowed']})"
         case "rollback":
-            return (
-                f"rolled back to the checkpoint at step {fields['step']}: {fields['steps_lost']} steps are lost "
-                f"(was at {fields['step_before']})"
-            )
-        case "stalled":
-            return f"{fields['task']} has made no step for {format_seconds(fields['seconds'])}"
-        case "blocked":
-            kept = ", ".join(fields["waiting"]) or "the others"
-            return f"{fields['task']} keeps {kept} waiting: no update for {format_seconds(fields['seconds'])}"
-        case "silent":
-            return f"{fields['task']} is silent: no heartbeat for {format_seconds(fields['seconds'])}"
+            where = f"the checkpoint of step {fields['step']}" if fields["step"] else "step 0 (there was no checkpoint)"
+            return f"back to {where}: {counted(fields['steps_lost'], 'step')} lost (was at {fields['step_before']})"
+        case "stopped" | "silent" | "stalled" | "blocked":
+            return standstills.words(kind, fields)
         case "going_on":
             return f"{fields['task']} goes on"
         case "unresponsive":
             return f"{fields['task']} gives no sign of life for {format_seconds(fields['seconds'])}"
         case "given_up":
             return f"{fields['task']} is given up ({fields['reason']}); the others go on"
+        case "failure_ignored":
+            return f"warning: {fields['task']} failed: {fields['reason']}; {fields['why']}"
         case "agent_lost" | "regrouping":
             return f"{kind.replace('_', ' ')}: {fields['reason']}"
+        case "clock_jumped":
+            return jump_in_words(fields)
         case "stop_asked":
             return f"stop asked ({fields['reason']}): " + (
                 "at once" if fields["at_once"] else "in order; once more: at once"
@@ -184,7 +184,7 @@ def note_text(kind: str, fields: dict[str, Any]) -> str | None:
         case "kill_overdue":
             return "killed tasks do not end; their node is ended"
         case "hosts_up":
-            return f"{fields['count']} emulated hosts are up ({format_seconds(fields['seconds'])})"
+            return f"{counted(fields['count'], 'emulated host')} up ({format_seconds(fields['seconds'])})"
         case "network_measured" if not fields["ok"]:
             between = " to ".join(fields[end] for end in ("node", "to") if end in fields) or "all nodes at once"
             text = format_seconds if fields["what"] == "round_trip" else format_rate
@@ -192,6 +192,8 @@ def note_text(kind: str, fields: dict[str, Any]) -> str | None:
             return f"{between}: {what} {text(fields['got'])}, but {text(fields['asked'])} was asked"
         case "not_limited":
             return f"node {fields['node']}: {'; '.join(fields['problems'])}"
+        case "no_outbound":
+            return f"no outbound network: {fields['why']}"
         case "leftover_removed":
             return f"removed what a killed run had left: {fields['what']}"
         case "metrics_served":

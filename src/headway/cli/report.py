@@ -9,6 +9,7 @@ import typer
 
 from headway.cli.training import Root, root_of
 from headway.errors import NotFound, SpecError
+from headway.plural import counted
 
 if TYPE_CHECKING:
     from headway.bench.folder import SweepFolder
@@ -59,7 +60,10 @@ def report(
         if run["problem"]:
             typer.echo(f"headway: {run['name']}: {run['problem']}; the report says so", err=True)
     write(made, output)
-    typer.echo(f"{output}: {len(made['runs'])} runs, {len(made['findings'])} findings, {size_of(output) / 1e6:.1f} MB")
+    typer.echo(
+        f"{output}: {counted(len(made['runs']), 'run')}, "
+        f"{counted(len(made['findings']), 'finding')}, {size_of(output) / 1e6:.1f} MB"
+    )
 
 
 def check_prices(prices: dict[str, float], runs: list[dict[str, Any]]) -> None:

@@ -136,14 +136,17 @@ def machines(output: Output = Format.text) -> None:
 
 
 def clean(output: Output = Format.text) -> None:
-    """Remove what killed runs with emulated hosts have left.
+    """Remove what killed runs have left.
 
-    Their processes and networks end with them; control groups stay, and the next such run removes them, too. A run that
-    goes on is not touched, nor is anything else on this machine, nor any run folder.
+    Processes and networks end with a run. Control groups of emulated hosts can stay, and forwarding of packets that was
+    turned on for a program's network. A run that goes on is not touched, nor is anything else on this machine, nor any
+    run folder.
     """
+    from headway.host import nat
+    from headway.host.leftovers import state_folder
     from headway.sites.emulated.leftovers import clean as remove_leftovers
 
-    removed = remove_leftovers()
+    removed = [*remove_leftovers(), *nat.clean(state_folder())]
     if output is Format.json:
         print_json(removed)
         return

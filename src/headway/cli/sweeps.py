@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +11,14 @@ import typer
 
 from headway.cli.output import number, print_json, print_table
 from headway.cli.training import Root, root_of
+from headway.plural import counted
 
 if TYPE_CHECKING:
     from headway.bench.folder import SweepFolder
     from headway.metrics.estimate import Estimate
 
 
+MOST_NAMES = 5  # trials that are named in one line
 CONFIDENCE = 0.95  # what an interval is asked for
 FEWEST_FOR_CONFIDENCE = 6  # runs from which on that of a median can be so sure: 1 - 2 ** (1 - 6) is 0.97
 
@@ -124,22 +127,36 @@ def path(sweep: SweepName, runs: Root = None) -> None:
 
 def show_sweep(folder: SweepFolder, output: TableFormat, figure: str | None = None) -> None:
     from headway.bench.search import choice_text, not_found_text
-    from headway.bench.table import doubts, rows
+    from headway.bench.table import best, doubts, rows
 
     found = rows(folder, figure)
+    fastest = best(folder, figure)
+    measure = folder.spec.measure
+    what = unit(figure or measure.figure)
     if output is TableFormat.json:
         facts = {"sweep": folder.name, "state": folder.state, "path": str(folder.path)}
-        print_json({**facts, "trials": found, "chosen": folder.choices, "not_found": folder.not_found})
+        outcome = {"best": fastest.as_value(what) if fastest else None, "chosen": folder.choices}
+        print_json({**facts, "trials": found, **outcome, "not_found": folder.not_found})
         return
     if output is TableFormat.csv:
         print_csv(found)
         return
-    measure = folder.spec.measure
-    what = unit(figure or measure.figure)
     done = sum(entry["state"] == "done" for entry in found)
-    print(f"\n{folder.name}: {folder.state}, {done} of {len(found)} trials have results\n")
+    print(f"\n{folder.name}: {folder.state}, {done} of {counted(len(found), 'trial')} with results\n")
+    has_speedups = any(entry["speedup"] is not None for entry in found)
     print_table(
-        ["trial", "tasks", "data", what, "interval", "MAD", "runs", "missing", "doubts"],
+        [
+            "trial",
+            "tasks",
+            "data",
+            what,
+            "interval",
+            *(["speed-up"] if has_speedups else []),
+            "MAD",
+            "runs",
+            "missing",
+            "doubts",
+        ],
         [
             [
                 entry["name"] + (" (baseline)" if entry["is_baseline"] else ""),
@@ -147,6 +164,7 @@ def show_sweep(folder: SweepFolder, output: TableFormat, figure: str | None = No
                 entry["data"],
                 number(entry["value"], 4),
                 _interval(entry),
+                *([_speedup(entry)] if has_speedups else []),
                 number(entry["mad"]) if entry["counted"] > 1 else "-",
                 f"{entry['counted']} of {entry['runs']}" if entry["counted"] != entry["runs"] else entry["runs"],
                 entry["missing"] or "",
@@ -161,6 +179,8 @@ def show_sweep(folder: SweepFolder, output: TableFormat, figure: str | None = No
         f"\n{what}: {_statistic_in_words(measure.statistic)}; missing: runs until the 95 % interval of "
         f"{unit(measure.figure)} is within +/- {measure.interval * 100:g} %"
     )
+    if has_speedups:
+        print(f"speed-up: {_against(found)}")
     if text := _doubtful_confidence(found):
         print(text)
     for entry in found:
@@ -175,7 +195,51 @@ def show_sweep(folder: SweepFolder, output: TableFormat, figure: str | None = No
         print(f"search     {choice_text(event)}")
     for event in folder.not_found:
         print(f"search     {not_found_text(event)}")
+    for text in _unexplained(folder):
+        print(f"loss       {text}")
     print(f"runs       {folder.runs}")
+    if fastest is not None:
+        print(f"best       {fastest.words(what)}")
+
+
+def _speedup(entry: dict[str, Any]) -> str:
+    from headway.bench.speedups import plus_minus
+    from headway.metrics.estimate import Estimate
+
+    if entry["speedup"] is None:
+        return "1" if entry["is_reference"] else "-"
+    if entry["speedup_runs"] < 2:
+        return f"{entry['speedup']:.2f}"
+    value = Estimate(entry["speedup"], entry["speedup_low"], entry["speedup_high"], entry["speedup_runs"], "ratio")
+    return plus_minus(value)
+
+
+def _against(found: list[dict[str, Any]]) -> str:
+    """What speed-ups are against, in words."""
+    references = [entry for entry in found if entry["is_reference"]]
+    if len(references) > 1:
+        what = "baseline" if all(entry["is_baseline"] for entry in references) else "reference"
+        return f"times the {what} with the same workload and data: {some([entry['name'] for entry in references])}"
+    (one,) = references
+    why = "" if one["is_baseline"] else "; the sweep has no baseline, so its first trial is the reference"
+    return f"times {one['name']}{why}"
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    return ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+
+
+def _unexplained(folder: SweepFolder) -> list[str]:
+    """Speed-ups that fall short of ideal, and no finding says why. Of a sweep with a damaged run nothing is said here:
+    `headway findings` names it."""
+    from headway.findings import of_sweep
+    from headway.findings.catalogue.unexplained import RULE
+
+    try:
+        return [one.text for one in of_sweep(folder) if one.rule == RULE.name]
+    except Exception:  # a run folder may be damaged in any way
+        return []
 
 
 def _statistic_in_words(statistic: str) -> str:
@@ -193,8 +257,9 @@ def _doubtful_confidence(found: list[dict[str, Any]]) -> str | None:
         return None
     least = min(few, key=lambda entry: float(entry["confidence"]))
     return (
-        f"of {least['counted']} runs such an interval is sure to {least['confidence']:.0%} at most, not to 95 % "
-        f"({len(few)} of {len(found)} trials have fewer than {FEWEST_FOR_CONFIDENCE} runs that count)"
+        f"of {counted(least['counted'], 'run')} such an interval is sure to "
+        f"{least['confidence']:.0%} at most, not to 95 % "
+        f"({len(few)} of {counted(len(found), 'trial')} with fewer than {FEWEST_FOR_CONFIDENCE} runs that count)"
     )
 
 

@@ -7,13 +7,13 @@ and then columns go, those of least interest first.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headway.cli.output import number
 from headway.cli.training import status_of
+from headway.plural import counted
 from headway.units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -45,14 +45,22 @@ def show(folder: RunFolder) -> None:
 
 def watch(folder: RunFolder) -> None:
     """In place, until the run ends or the user has seen enough."""
+    from rich.console import Group
     from rich.live import Live
+    from rich.text import Text
 
+    from headway.cli.keys import pressed
+
+    hint = Text("q: leave; the run goes on", style="dim")
+    key, leaves = "", False
     try:
-        with Live(auto_refresh=False) as live:
-            while folder.is_held():
-                live.update(render(status_of(folder, pids=False), spare=1), refresh=True)
-                time.sleep(1 / REFRESH)
+        with pressed() as wait, Live(auto_refresh=False) as live:
+            while not (leaves := key in ("q", "Q")) and folder.is_held():
+                live.update(Group(render(status_of(folder, pids=False), spare=2), hint), refresh=True)
+                key = wait(1 / REFRESH)
     except KeyboardInterrupt:
+        leaves = True
+    if leaves:
         print(f"{folder.name} goes on; headway stop {folder.name}   ends it")
         return
     facts = folder.facts()
@@ -291,9 +299,9 @@ def task_columns(tasks: Sequence[Row]) -> list[Column]:
         Column("task", [task["task"] for task in tasks], right=False),
         Column(
             "phase",
-            ["stalled" if task["stalled"] else (task["busy"] or task["phase"]) for task in tasks],
+            [task["trouble"] or task["busy"] or task["phase"] for task in tasks],
             right=False,
-            styles=[_red(task["stalled"]) for task in tasks],
+            styles=[_red(task["trouble"] is not None) for task in tasks],
         ),
         Column("own steps", training(lambda task: f"{task['own_steps']:,}"), goes=5),
         Column(
@@ -345,4 +353,4 @@ def left_text(status: dict[str, Any]) -> str:
 def evaluation_text(event: dict[str, Any]) -> str:
     quality = f"accuracy {event['accuracy']:.4f}, " if isinstance(event.get("accuracy"), float) else ""
     loss = event["loss"] if isinstance(event["loss"], float) else None
-    return f"step {event['step']:,}: {quality}loss {number(loss)} on {event['num_examples']:,} test examples"
+    return f"step {event['step']:,}: {quality}loss {number(loss)} on {counted(event['num_examples'], 'test example')}"

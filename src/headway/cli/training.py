@@ -90,9 +90,9 @@ def resume(
     runs: Root = None,
     output: Output = Format.text,
 ) -> None:
-    """Go on with a run from its last checkpoint.
+    """Go on with a run: from its last checkpoint, if it has one.
 
-    It may have been stopped, have failed, or have been killed.
+    A program's command is started again. The run may have been stopped, have failed, or have been killed.
 
     A finished run goes on when told until when: headway resume last workload.stop.steps=5000
     """
@@ -234,7 +234,7 @@ def status(runs: Root = None, output: Output = Format.text) -> None:
             [
                 [
                     task["task"],
-                    task["phase"],
+                    task["trouble"] or task["phase"],
                     task["pid"],
                     max(0, task["attempt"]),
                     task["own_steps"],

@@ -5,6 +5,7 @@ Nothing here imports TensorFlow: the heartbeat must beat while the import (sever
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -14,10 +15,12 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from headway.errors import StorageError
 from headway.record.files import EventWriter
 from headway.record.folder import RunFolder
+from headway.record.storage import explained
 from headway.spec.cluster import Task
 from headway.spec.job import Job
 
@@ -137,6 +140,12 @@ class Assignment:
     def event(self, kind: str, later: bool = False, **fields: Any) -> None:
         self.events.write(kind, later=later, attempt=self.attempt, **fields)
 
+    def end_for_storage(self, error: BaseException) -> NoReturn:
+        """End this process at once, because nothing can be recorded any more. The launcher looks why."""
+        with contextlib.suppress(OSError, ValueError):  # the log is on the same disk
+            print(explained(error, self.folder.path) or error, file=sys.stderr, flush=True)
+        os._exit(StorageError.exit_code)
+
     def seed(self, own_steps: int) -> int:
         """Seed of this task's random operations (dropout) from its `own_steps`th step on.
 
@@ -155,7 +164,10 @@ class Assignment:
         def beat() -> None:
             while True:
                 time.sleep(HEARTBEAT_SECONDS)
-                os.utime(path)
-                self.events.flush()  # rows that wait for the next event would wait long when there is none
+                try:
+                    os.utime(path)
+                    self.events.flush()  # rows that wait for the next event would wait long when there is none
+                except OSError as error:
+                    self.end_for_storage(error)
 
         threading.Thread(target=beat, name="heartbeat", daemon=True).start()

@@ -9,15 +9,17 @@ wrong ones.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from headway.findings.base import Certainty, Evidence, Finding, Rule
 
 if TYPE_CHECKING:
     from headway.bench.folder import SweepFolder
+    from headway.record.folder import RunFolder
     from headway.record.run import Run
 
-__all__ = ["Certainty", "Evidence", "Finding", "Rule", "findings", "of_sweep", "rules"]
+__all__ = ["Certainty", "Evidence", "Finding", "Rule", "explain_loss", "findings", "of_sweep", "rules"]
 
 
 def rules() -> list[Rule]:
@@ -35,9 +37,20 @@ def findings(run: Run, figures: dict[str, Any] | None = None) -> list[Finding]:
     return of_facts(read(run, figures))
 
 
-def of_sweep(sweep: SweepFolder) -> list[Finding]:
-    """What the trials of a sweep say together. Those of single runs are `findings`."""
+def of_sweep(sweep: SweepFolder, is_explained: Callable[[RunFolder], bool] | None = None) -> list[Finding]:
+    """What the trials of a sweep say together. Those of single runs are `findings`. `is_explained`: whether these can
+    cost speed (`explain_loss`), where they are known already."""
     from headway.findings.apply import of_trials
     from headway.findings.sweeps import read_sweep
+    from headway.record.run import Run
 
-    return of_trials(read_sweep(sweep))
+    def ask(folder: RunFolder) -> bool:
+        return explain_loss((one.rule, one.trouble) for one in findings(Run(folder)))
+
+    return of_trials(read_sweep(sweep, is_explained or ask))
+
+
+def explain_loss(found: Iterable[tuple[str, bool]]) -> bool:
+    """Whether one of these findings (its rule, and whether it is trouble) can be why more tasks are not faster."""
+    explaining = {rule.name for rule in rules() if rule.explains_loss}
+    return any(trouble and name in explaining for name, trouble in found)

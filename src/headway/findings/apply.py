@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import isnan
 from typing import TYPE_CHECKING
 
-from headway.findings.base import Finding, Rule
+from headway.findings.base import Certainty, Finding, Rule
 from headway.findings.catalogue import RULES, noisy_machine
 
 if TYPE_CHECKING:
@@ -14,19 +13,25 @@ if TYPE_CHECKING:
     from headway.findings.sweeps import SweepFacts
 
 ORDER = {"certain": 0, "likely": 1, "possible": 2}
+OF_SPEED = {rule.name for rule in RULES if rule.is_of_speed}
 
 
 def of_facts(facts: Facts) -> list[Finding]:
     found = [
-        replace(finding, run=facts.run, evidence=tuple(one for one in finding.evidence if not isnan(one.value)))
+        replace(finding, run=facts.run)
         for rule in RULES
         if rule.look is not None and has_enough(facts, rule)
         for finding in rule.look(facts)
+        if finding.trouble or finding.advice  # what is only good to know is of no use where nothing can be done
     ]
-    if any(finding.rule == noisy_machine.RULE.name for finding in found):
-        of_speed = {rule.name for rule in RULES if rule.is_of_speed}
-        found = [replace(one, certainty="possible") if one.rule in of_speed else one for one in found]
-    return ordered(found)
+    is_noisy = any(finding.rule == noisy_machine.RULE.name for finding in found)
+    return ordered([less_sure(one) for one in found] if is_noisy else found)
+
+
+def less_sure(finding: Finding) -> Finding:
+    """The same, of a machine that others used meanwhile: nothing is certain there."""
+    most: Certainty = "possible" if finding.rule in OF_SPEED else "likely"
+    return replace(finding, certainty=max(finding.certainty, most, key=lambda one: ORDER[one]))
 
 
 def has_enough(facts: Facts, rule: Rule) -> bool:
@@ -35,14 +40,14 @@ def has_enough(facts: Facts, rule: Rule) -> bool:
 
 
 def of_trials(sweep: SweepFacts) -> list[Finding]:
-    return ordered(
-        [
-            replace(finding, run=sweep.name)
-            for rule in RULES
-            if rule.look_at_sweep is not None
-            for finding in rule.look_at_sweep(sweep)
-        ]
-    )
+    found = [
+        replace(finding, run=sweep.name)
+        for rule in RULES
+        if rule.look_at_sweep is not None
+        for finding in rule.look_at_sweep(sweep)
+    ]
+    is_noisy = any(trial.is_noisy for trial in sweep.trials)
+    return ordered([less_sure(one) for one in found] if is_noisy else found)
 
 
 def ordered(found: list[Finding]) -> list[Finding]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import isnan
 from typing import TYPE_CHECKING, Literal
+
+from headway.findings.advice import Advice, JobKind, Setting, for_job, in_words
 
 if TYPE_CHECKING:
     from headway.findings.facts import Facts
@@ -42,9 +45,12 @@ class Finding:
     trouble: bool
     """False: nothing is wrong, but good to know."""
     advice: str
+    """In words, for this job."""
     evidence: tuple[Evidence, ...] = ()
     run: str = ""
     """The run or sweep it is about."""
+    settings: tuple[Setting, ...] = ()
+    """Those that the advice names. The job has all of them."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,8 @@ class Rule:
     """What the condition is, for somebody who meets it for the first time."""
     threshold: str
     """When it is said, and why there."""
-    advice: str
+    advice: tuple[Advice, ...]
+    """What to do, one of these; a job is told of those whose setting it has."""
     needs: str
     """What must have been recorded; without it the rule is silent."""
     look: Callable[[Facts], Iterable[Finding]] | None = None
@@ -70,22 +77,30 @@ class Rule:
     """... and measured seconds."""
     is_of_speed: bool = True
     """Whether another process on the machine could have caused it: then it is at best possible on a noisy one."""
-
-    @property
-    def summary(self) -> str:
-        return self.title
+    explains_loss: bool = True
+    """Whether it can be why more tasks are not as much faster."""
 
     def finding(
         self,
+        job: JobKind,
         resource: str,
         text: str,
         certainty: Certainty,
         *evidence: Evidence,
         trouble: bool = True,
-        advice: str | None = None,
+        advice: tuple[Advice, ...] | None = None,
         title: str | None = None,
     ) -> Finding:
-        """One of this rule."""
+        """One of this rule. `advice`: other than the rule's own."""
+        options = for_job(self.advice if advice is None else advice, job)
         return Finding(
-            self.name, title or self.title, resource, text, certainty, trouble, advice or self.advice, evidence
+            rule=self.name,
+            title=title or self.title,
+            resource=resource,
+            text=text,
+            certainty=certainty,
+            trouble=trouble,
+            advice=in_words(options),
+            evidence=tuple(one for one in evidence if not isnan(one.value)),
+            settings=tuple(dict.fromkeys(one.setting for one in options if one.setting)),
         )

@@ -56,13 +56,14 @@ def read(run: Run, figures: dict[str, Any] | None = None) -> Facts:
             rows = select_table(run.folder, name, connection)
             return dict(connection.execute(f"select {columns} from ({rows}) where {where}").fetchnumpy())
 
-        steps = table("steps", STEPS)
-        start, end = _window(steps, [launch["started"] for launch in run.facts["launches"]])
+        steps, usage = table("steps", STEPS), table("task_samples", TASK_SAMPLES)
+        launches = [launch["started"] for launch in run.facts["launches"]]
+        start, end = _watched(usage, launches) if is_program and not len(steps["t"]) else _window(steps, launches)
         inside = f"t > {start!r} and t <= {end!r}"
         stale = table("steps", "unnest(staleness) as staleness", inside)
         updates = table("updates", "t, spread, tasks[-1] as last", inside)
         events = table("events", "t, kind, data", f"kind in ({KINDS})")
-        samples, usage = table("node_samples", NODE_SAMPLES), table("task_samples", TASK_SAMPLES)
+        samples = table("node_samples", NODE_SAMPLES)
         pauses = [
             (float(row_end) - float(seconds), float(row_end), what)
             for name, what in (("evaluations", "evaluation"), ("checkpoints", "checkpoint"))
@@ -92,6 +93,7 @@ def read(run: Run, figures: dict[str, Any] | None = None) -> Facts:
         staleness=_filled(stale["staleness"]),
         server_bytes={server["task"]: float(server["bytes"]) for server in figures.get("servers") or ()},
         placement=strategy.get("placement"),
+        transfer=strategy.get("transfer"),
         exchange=strategy.get("exchange"),
         batch_size=workload.get("batch_size"),
         dataset=None if is_program else workload["dataset"]["name"],
@@ -125,6 +127,19 @@ def _window(steps: dict[str, Any], launches: list[float]) -> tuple[float, float]
         firsts = [begun[rows].min() for name in set(task) if np.any(rows := mine & is_measured & (task == name))]
         if firsts:
             found.append((float(max(firsts)), float(t[mine].max())))
+    return max(found, key=lambda span: span[1] - span[0])
+
+
+def _watched(usage: dict[str, Any], launches: list[float]) -> tuple[float, float]:
+    """Of a program that tells of no step: when all of its training tasks ran, in the launch where that was longest.
+    Links, memory and machine can be looked at without steps."""
+    found = [(0.0, 0.0)]
+    t, task = _filled(usage["t"]), np.asarray(usage["task"])
+    training = [name for name in dict.fromkeys(map(str, task.tolist())) if role_of(name) in TRAINING]
+    for since, until in pairwise([*launches, np.inf]):
+        mine = [t[(task == name) & (t >= since) & (t < until)] for name in training]
+        if mine and all(len(each) for each in mine):
+            found.append((float(max(each.min() for each in mine)), float(min(each.max() for each in mine))))
     return max(found, key=lambda span: span[1] - span[0])
 
 

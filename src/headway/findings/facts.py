@@ -11,11 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from headway.findings.advice import JobKind
+
 Array = np.ndarray[Any, np.dtype[np.float64]]
 NOTHING: Array = np.zeros(0)
 TRAINING = ("chief", "worker")
 FULL = 0.8  # of a node's CPUs, in one sample: they are used up (as record/usage.py has it)
 FULL_LINK = 0.7  # of a link's rate: traffic comes and goes within a sample
+BUSY_LINK = 0.6  # of the time a link is full: who exchanges a little and mostly computes stays below a third
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,23 @@ class Node:
         if not self.rate:
             return 0.0
         return self.share(np.fmax(self.get("received"), self.get("sent")) >= FULL_LINK * self.rate)
+
+    @property
+    def link_use(self) -> float:
+        """The mean share of its network's rate that is in use, in the busier direction; 0 where that is not known."""
+        means = [mean for name in ("received", "sent") if not np.isnan(mean := self.mean(name))]
+        return min(1.0, max(means, default=0.0) / self.rate) if self.rate else 0.0
+
+    @property
+    def is_link_saturated(self) -> bool:
+        """Whoever exchanges anything with it waits for its network."""
+        return self.link_full >= BUSY_LINK or self.link_use >= FULL_LINK
+
+    @property
+    def cpu_use(self) -> float:
+        """The mean share of its CPUs that is in use; NaN where that is not known. (Samples of a counter may say a
+        little more than all.)"""
+        return float(np.minimum(self.mean("cpus") / self.cpus, 1.0)) if self.cpus else float("nan")
 
     @property
     def roles(self) -> set[str]:
@@ -163,6 +183,7 @@ class Facts:
     server_bytes: Mapping[str, float] = field(default_factory=dict)
     """Server -> bytes of the variables on it."""
     placement: str | None = None
+    transfer: str | None = None
     exchange: str | None = None
     batch_size: int | None = None
     dataset: str | None = None
@@ -190,6 +211,37 @@ class Facts:
     def num_steps(self) -> float:
         """Own steps of all training tasks."""
         return sum(task.num_steps for task in self.training)
+
+    @property
+    def job(self) -> JobKind:
+        """Which settings advice may name."""
+        has_servers = any(task.role == "ps" for task in self.tasks) or any("ps" in node.roles for node in self.nodes)
+        return JobKind(self.strategy, self.site, self.is_program, has_servers)
+
+    @property
+    def fabric_full(self) -> float:
+        """The share of time in which all nodes together used up the fabric between them."""
+        rates = self.fabric_rates
+        return float(np.mean(rates >= FULL_LINK * self.fabric)) if self.fabric and len(rates) else 0.0
+
+    @property
+    def fabric_rates(self) -> Array:
+        """Bytes per second that cross the fabric, in equal parts of the measured time; empty where it has no rate."""
+        nodes = [node for node in self.nodes if len(node.t) > 1]
+        if not self.fabric or len(nodes) < 2:
+            return NOTHING
+        width = 2 * float(np.median(np.concatenate([node.get("seconds") for node in nodes])))
+        edges = np.arange(self.start, self.end + width, width)
+        total = np.zeros(len(edges))
+        for node in nodes:  # what each sent until then, whenever it was sampled
+            sent = np.cumsum(np.nan_to_num(node.get("sent") * node.get("seconds")))
+            total += np.interp(edges, node.t, sent)
+        return np.diff(total) / width
+
+    @property
+    def waits_for_network(self) -> bool:
+        """A link or the fabric is full: then idle CPUs and short steps say nothing of machines or model."""
+        return any(node.is_link_saturated for node in self.nodes) or self.fabric_full >= BUSY_LINK
 
     @property
     def is_synchronous(self) -> bool:

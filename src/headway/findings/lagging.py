@@ -90,9 +90,8 @@ def _awaited(facts: Facts, task: Task, others: list[Task]) -> Lag | None:
     theirs = [node for other in others if (node := facts.node_of(other))]
     if mine is None or not theirs or any(node is mine for node in theirs):
         return None
-    busy = mine.mean("cpus") / mine.cpus if mine.cpus else float("nan")
-    shares = [node.mean("cpus") / node.cpus for node in theirs if node.cpus]
-    most = max((share for share in shares if not np.isnan(share)), default=0.0)
+    busy = mine.cpu_use
+    most = max((node.cpu_use for node in theirs if not np.isnan(node.cpu_use)), default=0.0)
     if not busy > most > 0 or busy < 0.8:
         return None
     return Lag(busy / most, f"it used {percent(busy)} of its CPUs and the others at most {percent(most)}: they waited")

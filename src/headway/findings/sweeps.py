@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from headway.findings.advice import JobKind
+from headway.findings.facts import BUSY_LINK, FULL_LINK
 from headway.metrics.factors import NOT_OF_BASELINES, Measured, is_baseline_of
+from headway.metrics.scaling import Point, Speedup, speedup
 from headway.record.usage import limits_of
 
 if TYPE_CHECKING:
     from headway.bench.folder import SweepFolder, Trial
+    from headway.record.folder import RunFolder
 
 
 # What may differ between trials that are the same work in another way. Examples, not steps, tell how much work it is.
 WAYS = {*NOT_OF_BASELINES, "strategy.kind", "workload.stop.steps"}
+
+UNLIKE = 0.1  # of a machine's CPUs
+NOISY = {"loaded", "throttled"}
+"""Marks of a run (bench/judge.py) that was measured beside other work."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,19 @@ class TrialFacts:
     staleness: float | None = None
     node_cpus: float | None = None
     """CPUs of a training task's node, where they are known."""
+    site: str = "local"
+    is_program: bool = False
+    waits_for_network: bool = False
+    """A node's link was full in one of the runs."""
+    is_noisy: bool = False
+    """Others used the machine in one of the runs that count."""
+    is_explained: bool | None = None
+    """Whether a rule found in its runs what can cost speed; None: no rule was asked."""
+
+    @property
+    def job(self) -> JobKind:
+        """Which settings advice may name."""
+        return JobKind(self.strategy, self.site, self.is_program, self.num_ps > 0)
 
     @property
     def median(self) -> float:
@@ -66,6 +87,12 @@ class TrialFacts:
         if self.is_baseline != other.is_baseline:  # it leaves open what makes no difference to it
             return all(theirs[key] == value for key, value in mine.items() if key in theirs)
         return mine == theirs
+
+    def has_machines_like(self, alone: TrialFacts) -> bool:
+        """Whether a machine has as many CPUs as that one, as far as is known: beside one of twice their size any two
+        look slow."""
+        mine, its = self.node_cpus, alone.node_cpus
+        return mine is None or its is None or abs(mine - its) <= UNLIKE * its
 
     def is_baseline_for(self, other: TrialFacts) -> bool:
         """Whether a speed-up of the other is against this one. Not where machines are varied and it names none."""
@@ -92,9 +119,35 @@ class SweepFacts:
         return list(found.values())
 
 
-def read_sweep(sweep: SweepFolder) -> SweepFacts:
-    """Runs that do not count (a loaded machine) are left out."""
-    return SweepFacts(sweep.name, tuple(_trial(trial) for trial in sweep.trials()))
+def read_sweep(sweep: SweepFolder, is_explained: Callable[[RunFolder], bool]) -> SweepFacts:
+    """Runs that do not count (a loaded machine) are left out. `is_explained`: whether a rule found in a run what can
+    cost speed; asked only of trials whose speed-up falls short of ideal."""
+    trials = sweep.trials()
+    facts = SweepFacts(sweep.name, tuple(_trial(trial) for trial in trials))
+    short = {id(one) for one, _ in short_of_ideal(facts)}
+    return replace(
+        facts,
+        trials=tuple(
+            replace(one, is_explained=any(is_explained(run.folder) for run in trial.runs if run.counts))
+            if id(one) in short
+            else one
+            for one, trial in zip(facts.trials, trials, strict=True)
+        ),
+    )
+
+
+def short_of_ideal(sweep: SweepFacts) -> Iterator[tuple[TrialFacts, Speedup]]:
+    """Trials that are much less faster than their baseline than they have more tasks."""
+    baselines = [trial for trial in sweep.trials if trial.is_baseline and trial.median > 0]
+    for trial in sweep.trials:
+        alike = [one for one in baselines if one.is_baseline_for(trial) and one.is_same_work(trial)]
+        base = next((one for one in alike if trial.has_machines_like(one)), None)
+        if base is None or trial.median <= 0 or trial.is_baseline:
+            continue
+        here, there = (Point(one.tasks, one.samples, one.name) for one in (trial, base))
+        (faster,) = speedup([here], there, "weak")
+        if faster.is_short:
+            yield trial, faster
 
 
 def _trial(trial: Trial) -> TrialFacts:
@@ -108,6 +161,7 @@ def _trial(trial: Trial) -> TrialFacts:
         is_baseline=trial.is_baseline,
         data=trial.data,
         workload=workload,
+        is_noisy=any(NOISY & {*run.marks} for run in trial.runs if run.counts),
     )
 
 
@@ -136,4 +190,17 @@ def trial_facts(name: str, figures: Sequence[Mapping[str, Any]]) -> TrialFacts:
         accuracy=median(accuracies) if accuracies else None,
         staleness=median(stale) if stale else None,
         node_cpus=min(nodes) if nodes else None,
+        site=one.get("site", "local"),
+        is_program=one.get("command") is not None,
+        waits_for_network=any(_is_link_saturated(node) for each in figures for node in each.get("nodes", ())),
     )
+
+
+def _is_link_saturated(node: Mapping[str, Any]) -> bool:
+    """Of a node in a run's summary: as `Node.is_link_saturated` says it of its samples."""
+    rate, full = limits_of(node).get("rate"), node.get("full") or {}
+    if not rate:
+        return False
+    into, out, both = (full.get(name) or 0.0 for name in ("inwards", "outwards", "both_ways"))
+    used = max(node.get("received") or 0.0, node.get("sent") or 0.0) / rate
+    return bool(into + out - both >= BUSY_LINK or used >= FULL_LINK)

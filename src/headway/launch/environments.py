@@ -4,17 +4,38 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from headway.errors import SiteError, SpecError
+from headway.spec.command import Command
 from headway.workloads import cache_folder
 from headway.workloads.base import Progress
 
 LIMIT = 1800.0  # seconds for pip: frameworks are large
+LOOK_LIMIT = 20.0  # seconds for a Python to say what it has: a file system may be slow
+# What programs that train are made of. Only names are looked up, nothing is imported.
+TRAINED_WITH = (
+    *("torch", "torchvision", "lightning", "pytorch-lightning", "deepspeed", "accelerate", "transformers", "datasets"),
+    *("tensorflow", "tensorflow-cpu", "keras", "tf-keras", "jax", "jaxlib", "flax", "optax", "mxnet", "paddlepaddle"),
+    *("horovod", "ray", "mpi4py", "dask", "xgboost", "lightgbm", "scikit-learn", "numpy", "protobuf", "grpcio"),
+)
+_ASK = """
+import importlib.metadata as metadata, json, platform, sys
+found = {}
+for name in sys.argv[1:]:
+    try:
+        found[name] = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        pass
+print(json.dumps({"python": platform.python_version(), "packages": found}))
+"""
 
 
 def python_for(asked: str, directory: Path) -> Path:
@@ -41,6 +62,37 @@ def make(asked: str, directory: Path, progress: Progress) -> None:
     requirements = (directory / Path(asked).expanduser()).absolute()
     if requirements.suffix == ".txt":
         python_of(requirements, progress)
+
+
+def python_of_command(program: Command) -> Path:
+    """The Python that a command runs with, as far as its first word says so: that word, or one beside it (torchrun),
+    or else the first on its path."""
+    own = python_for(program.python, Path(program.directory or ".")) if program.python else Path(sys.executable)
+    path = f"{own.parent}:{os.environ.get('PATH', os.defpath)}"
+    found = shutil.which(program.command[0], path=path)
+    if found and re.fullmatch(r"python(\d+(\.\d+)*)?", Path(found).name):
+        return Path(found)
+    beside = Path(found).parent / "python" if found else own
+    return beside if beside.exists() else own
+
+
+def described(program: Command) -> dict[str, Any]:
+    """`executable`, `python` (its version) and `packages` of what a program runs with; only `executable` where it does
+    not say so."""
+    python = python_of_command(program)
+    try:
+        # -I: nothing of the folder that it is started in is imported.
+        done = subprocess.run(
+            [str(python), "-I", "-c", _ASK, *TRAINED_WITH],
+            capture_output=True,
+            text=True,
+            timeout=LOOK_LIMIT,
+            check=True,
+        )
+        found = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        found = {}
+    return {"executable": str(python), **found}
 
 
 def python_of(requirements: Path, progress: Progress = lambda *_: None) -> Path:

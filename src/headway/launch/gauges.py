@@ -20,7 +20,7 @@ NODE_RATES = {
 }
 NODE_LEVELS = {"memory": "memory", "memory_limit": "memory_limit", "credits": "credits"}
 TASK_RATES = {"cpu_seconds": "cpus", "received_bytes": "received", "sent_bytes": "sent"}
-TASK_LEVELS = {"rss": "memory"}
+TASK_LEVELS = {"memory": "memory"}
 GPU_LEVELS = {"busy": "busy", "memory": "memory"}
 
 

@@ -10,16 +10,17 @@ How the run fares (status.py) is asked for by the watcher, over the control sock
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
-import time
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from headway import workloads
-from headway.errors import HeadwayError
+from headway import clock, workloads
+from headway.errors import HeadwayError, StorageError
 from headway.launch import control, environments, exposition
 from headway.launch.commands import files_of, task_command
 from headway.launch.messages import (
@@ -33,22 +34,26 @@ from headway.launch.messages import (
     SignalTask,
     StartTask,
     StopAsked,
+    TaskExited,
     TaskSaid,
     TellTask,
     Tick,
 )
 from headway.launch.nodes import Nodes
-from headway.launch.prepare import history, read_job
+from headway.launch.prepare import describe_program, history, read_job
 from headway.launch.status import Status
 from headway.launch.supervisor import KILL_LIMIT, Supervisor
-from headway.record.files import EventWriter
+from headway.record.files import EventWriter, last_time
 from headway.record.folder import LAUNCHER, RunFolder
+from headway.record.lost import last_reached
 from headway.record.seal import seal
+from headway.record.storage import probe, writing
 from headway.sites import Node
 from headway.spec.cluster import Task
 
 OUT_OF_TIME = "its time was over"
 TICK = 0.2  # seconds between the supervisor's looks at the clock
+JUMP = 1.0  # seconds by which a clock must be set to be worth a word
 
 
 class Watcher(Protocol):
@@ -61,6 +66,13 @@ class Watcher(Protocol):
         """A few times a second. `status` is called only by who draws just now: it takes a moment."""
 
 
+def _last_time(folder: RunFolder, facts: dict[str, Any]) -> float:
+    """When earlier launches of the run last gave a sign of life, on their launchers' clocks."""
+    told = [time for launch in facts["launches"] for time in (launch["started"], launch.get("ended", 0.0))]
+    path = folder.events(LAUNCHER)
+    return max([*told, last_time(path) if path.exists() else 0.0], default=0.0)
+
+
 class Launcher:
     """Runs what a run folder asks for, from its beginning or from where it was left."""
 
@@ -68,12 +80,14 @@ class Launcher:
         """`metrics`: where /metrics is served; see exposition.listen."""
         self.folder = folder
         self.job = read_job(folder)
+        self._inode = folder.path.stat().st_ino
         self._watcher = watcher
         self._metrics = metrics
         self._queue: asyncio.Queue[Event | BaseException] = asyncio.Queue()
         self._nodes = Nodes(self.job, folder, self._queue.put_nowait, self._note, self._spawn)
         self._jobs: set[asyncio.Task[None]] = set()
         self._display_failed = False
+        self._jumped = 0.0  # seconds by which the machine's clock was set since the launch began, as far as noted
         self.stop_was_asked = False
         """Somebody sent a signal: also where the run had its end already, and so did not end for that."""
 
@@ -81,37 +95,77 @@ class Launcher:
         """Train until the end, whatever it is; then the record is sealed and nothing is left running. `limit`: seconds
         after which it is stopped, for OUT_OF_TIME."""
         lock = self.folder.hold()
+        try:
+            return self._run(limit)
+        finally:
+            os.close(lock)
+
+    def _run(self, limit: float | None) -> End:
         facts = self.folder.facts()
-        facts["launches"].append({"started": time.time(), "pid": os.getpid()})
+        ahead = clock.begin(not_before=_last_time(self.folder, facts))
+        facts["launches"].append({"started": clock.now(), "pid": os.getpid()})
         self._facts = facts
+        self.folder.keep_reserve()
         self._events = EventWriter(self.folder.events(LAUNCHER))
         self._launch = len(facts["launches"]) - 1
         end = End("failed", "the launcher broke down")
         try:
-            self._set_state("preparing")
-            self._prepare()
-            self.supervisor = Supervisor(self.job, history(self.folder, self.job))
-            self._status = Status(self.folder.name, self._facts, self.supervisor, self._nodes)
-            end = asyncio.run(self._supervise(limit))
+            with writing(self.folder.path):
+                self._set_state("preparing")
+                if ahead > JUMP:
+                    self._note("clock_jumped", {"seconds": -ahead, "between_launches": True})
+                self._prepare()
+                self.supervisor = Supervisor(self.job, history(self.folder, self.job))
+                self._status = Status(self.folder.name, self._facts, self.supervisor, self._nodes)
+                end = asyncio.run(self._supervise(limit))
         except KeyboardInterrupt:
             end = End("stopped", "Ctrl-C")
+        except StorageError as error:
+            problem = self._deleted() or str(error)  # who was the first to miss it does not matter
+            end = End("failed", problem.splitlines()[0])
+            raise StorageError(f"{problem}\n{self._what_is_left()}") from None
         except HeadwayError as error:
             end = End("failed", str(error))
             raise
         finally:
-            self._facts["launches"][-1]["ended"] = time.time()
-            self._set_state(end.state, end.reason)
-            self._events.close()
-            seal(self.folder)
-            os.close(lock)
+            self._close_record(end)
         return end
+
+    def _close_record(self, end: End) -> None:
+        """How it ended, as far as the disk takes it; StorageError unless that is why it ended."""
+        self._facts["launches"][-1]["ended"] = clock.now()
+        self.folder.use_reserve()
+        problem: StorageError | None = None
+        steps: tuple[Callable[[], None], ...] = (
+            lambda: self._set_state(end.state, end.reason),
+            self._events.close,
+            lambda: seal(self.folder),
+        )
+        for step in steps:
+            try:
+                step()
+            except StorageError as error:
+                problem = problem or error
+        if problem is not None and not isinstance(sys.exception(), StorageError):
+            raise StorageError(
+                f"{problem}\nThe run {self.folder.name} has ended ({end.state}: {end.reason}), but its record is not "
+                "complete."
+            ) from None
+
+    def _what_is_left(self) -> str:
+        name = self.folder.name
+        if self._deleted():
+            return f"The run {name} was ended, and nothing of it is left."
+        return f"The run {name} was ended. When the folder can be written again: headway resume {name}"
 
     def _prepare(self) -> None:
         """What tasks need and may not be here yet: the data, or the program's Python environment."""
         if (program := self.job.program) is None:
             workloads.fetch(self.job.training.dataset, workloads.cache_folder(), self._watcher.fetching)
-        elif program.python is not None:
+            return
+        if program.python is not None:
             environments.make(program.python, Path(program.directory or "."), self._watcher.fetching)
+        describe_program(self.folder, program)
 
     def _show(self, look: Callable[..., None], *what: Any) -> None:
         """Tell the watcher. What it does wrong must not touch the run, but the record says so, once."""
@@ -147,7 +201,8 @@ class Launcher:
         finally:
             for server in servers:
                 server.close()
-            self.folder.control_socket.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a disk that has become read-only keeps it
+                self.folder.control_socket.unlink(missing_ok=True)
             for job in self._jobs:
                 job.cancel()
             await asyncio.gather(*self._jobs, return_exceptions=True)
@@ -161,7 +216,12 @@ class Launcher:
             if isinstance(event, BaseException):  # one of our own jobs broke down: a bug, and the end of the run
                 raise event
             if isinstance(event, TaskSaid):
-                self._heard(event)
+                event = self._heard(event)
+            elif isinstance(event, Tick):
+                if problem := self._deleted():
+                    raise StorageError(problem)
+            elif isinstance(event, TaskExited) and event.code > 0:
+                probe(self.folder.path)  # first: it may have failed because the disk is full
             for action in self.supervisor.handle(event, loop.time()):
                 if isinstance(action, End):
                     return action
@@ -175,10 +235,25 @@ class Launcher:
                     self._note("kill_overdue", {"seconds": KILL_LIMIT})
                     return self.supervisor.end
 
-    def _heard(self, event: TaskSaid) -> None:
+    def _deleted(self) -> str | None:
+        """In words, if somebody has deleted the run folder: who has a file of it open would write into nothing."""
+        try:
+            there = self.folder.path.stat().st_ino
+        except OSError:
+            there = None
+        return None if there == self._inode else f"the run folder was deleted while the run went on: {self.folder.path}"
+
+    def _heard(self, event: TaskSaid) -> TaskSaid:
+        if event.said["kind"] == "failed" and event.said.get("storage"):
+            raise StorageError(str(event.said.get("message")))
         self._show(self._watcher.said, event.task, event.said)
         if event.said["kind"] == "evaluation":
             self._status.evaluation = event.said
+        if event.said["kind"] == "initialized":  # what it undoes was perhaps heard by nobody: a node died
+            paths = [self.folder.events(task) for task in self.job.cluster.tasks()]
+            known = last_reached(paths, int(event.said.get("generation", 0)))
+            event = TaskSaid(event.task, {**event.said, "reached": known})
+        return event
 
     def _do(self, action: Action) -> None:
         match action:
@@ -222,6 +297,8 @@ class Launcher:
         await asyncio.sleep(delay)
         try:
             await self._nodes.regroup()
+        except StorageError:
+            raise
         except (HeadwayError, OSError) as error:
             self._queue.put_nowait(AgentLost(str(error)))
         else:
@@ -230,6 +307,9 @@ class Launcher:
     async def _tick(self) -> None:
         while True:
             self._queue.put_nowait(Tick())
+            if abs(jumped := clock.jump() - self._jumped) > JUMP:
+                self._jumped += jumped
+                self._note("clock_jumped", {"seconds": jumped, "between_launches": False})
             await asyncio.sleep(TICK)
 
     # --- being asked, keeping the record ---------------------------------------------------------------------

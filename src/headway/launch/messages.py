@@ -6,7 +6,10 @@ import signal
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from headway.host.vitals import Vitals
 from headway.spec.cluster import Task
+
+CRASHES = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV)
 
 
 # --- events --------------------------------------------------------------------------------------------------
@@ -46,6 +49,11 @@ class TaskExited:
             return f"signal {-self.code}"
 
     @property
+    def is_from_outside(self) -> bool:
+        """Whether somebody killed it, which says nothing of the program; a crash, or having no memory, does."""
+        return self.code < 0 and -self.code not in CRASHES and not self.out_of_memory
+
+    @property
     def is_own_deed(self) -> bool:
         """Whether the process ended itself; else it was killed, or crashed."""
         return self.code >= 0 or self.code == -signal.SIGABRT
@@ -56,6 +64,8 @@ class Heartbeat:
     task: Task
     age: float
     """Seconds since the agent last saw the task's heartbeat."""
+    vitals: Vitals | None = None
+    """What the kernel says of its processes."""
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from headway.errors import HeadwayError
+from headway import clock
+from headway.errors import HeadwayError, StorageError
+from headway.host.vitals import Vitals
 from headway.launch.clocks import Clock
 from headway.launch.commands import missing_cores, needs_port
 from headway.launch.gauges import Gauges
@@ -18,7 +19,7 @@ from headway.sites import Node, SitePlan, site
 from headway.spec.cluster import Task
 from headway.spec.job import Job
 
-FREQUENT = ('"kind": "step"', '"kind": "update"')
+FREQUENT = ('"kind": "step"', '"kind": "update"', '"kind": "told"')
 CANNOT_START = 127  # as a shell says it
 
 
@@ -126,6 +127,8 @@ class Nodes:
             self._reviving[lost.name] = asyncio.get_running_loop().create_task(self._revive(lost))
         try:
             node = await asyncio.shield(self._reviving[lost.name])
+        except StorageError:
+            raise
         except (HeadwayError, OSError) as error:
             if not self._are_all_lost:  # several may find that out at once; then perhaps all can be had anew
                 self._are_all_lost = True
@@ -147,6 +150,8 @@ class Nodes:
             while message := await asyncio.wait_for(node.receive(), limit):
                 if message["say"] == "samples":
                     self.gauges.hear(message["rows"])
+                elif message["say"] == "storage":
+                    raise StorageError(message["error"])
                 elif message["say"] == "clock":
                     self._heard_clock(node.name, message)
                 for event in _events_of(message):
@@ -168,13 +173,13 @@ class Nodes:
             self._note("cpu_limited", {"node": node.name, "cpus": node.cpus})
 
     def _heard_clock(self, name: str, message: dict[str, Any]) -> None:
-        if (found := self._clocks[name].hear(message["sent"], message["t"], time.time())) is not None:
+        if (found := self._clocks[name].hear(message["sent"], message["t"], clock.now())) is not None:
             self._note("clock", {"node": name, "offset": found.seconds, "uncertainty": found.uncertainty})
 
     async def _renew(self, node: Node) -> None:
         """Asking for the time keeps the lease, too."""
         while node in self.nodes and not node.writer.is_closing():
-            node.send("clock", sent=time.time())
+            node.send("clock", sent=clock.now())
             await asyncio.sleep(self.plan.lease / 4)
 
 
@@ -195,7 +200,10 @@ def _events_of(message: dict[str, Any]) -> list[Event]:
             task = Task.parse(message["task"])
             return [TaskExited(task, message["attempt"], message["code"], message["oom"])]
         case "alive":
-            return [Heartbeat(Task.parse(task), age) for task, age in message["tasks"].items()]
+            return [
+                Heartbeat(Task.parse(task), signs.pop("age"), Vitals(**signs))
+                for task, signs in message["tasks"].items()
+            ]
         case _:
             return []
 

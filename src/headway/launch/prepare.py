@@ -6,9 +6,8 @@ import os
 import platform
 import subprocess
 import sys
-import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,11 +15,14 @@ from typing import Any
 
 import psutil
 
+from headway import clock
 from headway.errors import Busy, SpecError
 from headway.launch import environments
 from headway.launch.taskstate import History
 from headway.record.files import read_events, to_json, write_atomically
 from headway.record.folder import FORMAT, RunFolder
+from headway.record.lost import reached
+from headway.record.sources import that_count
 from headway.sites import SitePlan, site
 from headway.spec.cluster import Task
 from headway.spec.command import Command
@@ -33,6 +35,7 @@ from headway.workloads.own import is_own
 # What a resumed run may change: when it ends and how it is looked after, not what it is.
 RESUMABLE = ("workload.stop.", "workload.evaluate.", "checkpoint.", "restart.", "limits.", "export")
 PACKAGES = ("headway", "tensorflow-cpu", "tensorflow", "keras", "numpy", "protobuf", "grpcio", "duckdb", "pydantic")
+OURS = ("headway", "duckdb", "pydantic")  # of these, what measures, and not what trains
 
 
 def plan_run(asked: Job) -> tuple[Resolved, SitePlan]:
@@ -75,7 +78,10 @@ def create_run(asked: Job, root: Path) -> RunFolder:
     resolved, _ = plan_run(asked)
     folder = RunFolder.create(root, asked.name)
     write_job(folder, resolved)
-    write_atomically(folder.environment_file, to_json({"format": FORMAT, **environment()}, indent=1))
+    here = environment()
+    if resolved.job.program is not None:  # what it runs with is another thing, and perhaps not there yet
+        here["packages"] = {name: found for name, found in here["packages"].items() if name in OURS}
+    write_atomically(folder.environment_file, to_json({"format": FORMAT, **here}, indent=1))
     folder.write_facts(
         {
             "run": folder.name,
@@ -83,11 +89,21 @@ def create_run(asked: Job, root: Path) -> RunFolder:
             "source": "measured",
             "state": "created",
             "reason": None,
-            "created": time.time(),
+            "created": clock.now(),
             "launches": [],
         }
     )
     return folder
+
+
+def describe_program(folder: RunFolder, program: Command) -> None:
+    """Into the run's environment: the Python and the packages that its program runs with."""
+    here = folder.read(folder.environment_file)
+    found = environments.described(program)
+    ours = {name: version for name, version in here["packages"].items() if name in OURS}
+    here |= {"python": found.get("python", here["python"]), "executable": found["executable"]}
+    here["packages"] = {**ours, **found.get("packages", {})}
+    write_atomically(folder.environment_file, to_json({**here, "format": FORMAT}, indent=1))
 
 
 def write_job(folder: RunFolder, resolved: Resolved) -> None:
@@ -139,19 +155,19 @@ def history(folder: RunFolder, job: Job) -> History:
     own_steps: dict[Task, int] = {}
     starts = [launch["started"] for launch in folder.facts()["launches"]]
     trained: dict[int, tuple[float, float]] = {}  # launch -> when its first step began and its last one ended
-    last_step, last_t = 0, 0.0
+    last = (0, 0)  # generation and step: times may jump
     for task in job.cluster.tasks():
         path = folder.events(task)
-        for event in read_events(path) if path.exists() else ():
+        events: Iterable[dict[str, Any]] = read_events(path) if path.exists() else ()
+        for event in events if job.program is None else that_count(events):
             attempts[task] = max(attempts.get(task, -1), event.get("attempt", 0))
             if event["kind"] == "step":
                 own_steps[task] = own_steps.get(task, 0) + event["num_steps"]
                 launch, began = bisect_right(starts, event["t"]), event["t"] - event["seconds"]
-                first, last = trained.get(launch, (began, event["t"]))
-                trained[launch] = (min(first, began), max(last, event["t"]))
-                if event["t"] > last_t:
-                    last_t, last_step = event["t"], event["step"]
-    return History(attempts, own_steps, last_step, sum(last - first for first, last in trained.values()))
+                since, until = trained.get(launch, (began, event["t"]))
+                trained[launch] = (min(since, began), max(until, event["t"]))
+            last = max(last, reached(event) or last)
+    return History(attempts, own_steps, last[1], sum(until - since for since, until in trained.values()))
 
 
 # --- where it runs -------------------------------------------------------------------------------------------

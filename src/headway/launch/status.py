@@ -9,19 +9,21 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 import psutil
 
+from headway import clock
 from headway.launch.gauges import Gauge
 from headway.launch.nodes import Nodes
 from headway.launch.supervisor import Supervisor
 from headway.launch.taskstate import TaskState
 from headway.sites.isolation import outside_pid
 from headway.spec.cluster import Task
+from headway.spec.command import Command
+from headway.spec.job import PROGRAM
 
 HISTORY = 60  # values of each series that a status has
 EVERY = 0.5  # seconds between samples of steps and losses: as often as they are drawn
@@ -41,13 +43,24 @@ class Pace:
         self.loss: deque[float | None] = deque(maxlen=HISTORY)
         self._since: tuple[float, int] | None = None  # when, and how many steps there were
         self._rate: float | None = None
+        self._news: tuple[float, int, int] | None = None  # when steps were last heard of, how many in all, and at once
 
     def look(self, state: TaskState, now: float) -> None:
         trains = state.phase == "training" and not state.busy
+        if self._news is None or self._news[1] != state.own_steps or not trains:
+            moved = 1 if self._news is None else max(1, state.own_steps - self._news[1])
+            self._news = (now, state.own_steps, moved)
         if not trains:
             self._since = self._rate = None  # a pause is no slow step
         self.steps_per_s.append(self._rate_at(now, state.own_steps) if trains else None)
         self.loss.append(state.loss if trains else None)
+
+    def most(self, now: float, steps: int) -> float:
+        """The rate that can still be true, seeing how long there was no news: the next report may tell of as many steps
+        as the last one did."""
+        if self._news is None or steps != self._news[1] or now - self._news[0] <= STILL:
+            return math.inf
+        return self._news[2] / (now - self._news[0] - STILL)
 
     def _rate_at(self, now: float, steps: int) -> float | None:
         """Of the last second, not of the last hundred steps: a change is to be seen at once."""
@@ -89,7 +102,7 @@ class Status:
             "state": self._facts["state"],
             "pid": os.getpid(),
             "agents": [node.pid for node in self._nodes.nodes],
-            "t": time.time(),
+            "t": clock.now(),
             "started": self._facts["launches"][-1]["started"],
             "training_seconds": None if began is None else self._now - began,
             "workload": job.workload.title,
@@ -106,21 +119,42 @@ class Status:
             "nodes": self._of_nodes(),
         }
 
+    def _rate_of(self, task: Task) -> float | None:
+        """A training task's steps/s now, from its last steps: none when it does not train any more, less and less while
+        nothing is heard of it, 0 when it stands still."""
+        state, rate = self._supervisor.tasks[task], self._supervisor.steps_per_s(task)
+        if rate is None or state.phase != "training":
+            return None
+        if state.trouble or state.busy:
+            return 0.0 if state.trouble else rate
+        return min(rate, self._paces[task].most(self._now, state.own_steps))
+
     def _rates(self) -> tuple[float | None, float | None]:
         """Global steps and examples per second, as the tasks' last steps say."""
         training = self._job.cluster.training_tasks()
-        rates = {task: rate for task in training if (rate := self._supervisor.steps_per_s(task))}
+        rates = {task: rate for task in training if (rate := self._rate_of(task)) is not None}
         if not rates:
             return None, None
+        if self._job.program is not None:
+            return self._rates_of_program(self._job.program, rates)
         total = sum(rates.values())
-        if (program := self._job.program) is not None:
-            # A global step is everybody's, and tasks hear of it at different times.
-            steps = total if program.report.steps == "own" else max(rates.values())
-            size = program.batch_size or 0
-            return steps, (steps * size * (len(rates) if self._job.strategy.is_synchronous else 1)) or None
         if self._job.strategy.is_synchronous:
             total /= len(rates)  # their steps are one and the same
         return total, sum(rate * self._job.batch_size_of(task) for task, rate in rates.items())
+
+    def _rates_of_program(self, program: Command, rates: dict[Task, float]) -> tuple[float, float | None]:
+        """Not every task need say how far it is: a step of a synchronous program is everybody's."""
+        strategy, num_tasks = self._job.strategy, len(self._job.cluster.training_tasks())
+        steps = max(rates.values())  # a global step is everybody's, and tasks hear of it at different times
+        if program.report.steps == "own":
+            steps = sum(rates.values()) / (len(rates) if strategy.is_synchronous else 1)
+        each = {task: self._supervisor.tasks[task].step_examples for task in rates}
+        told = [rate * size for task, rate in rates.items() if (size := each[task]) is not None]
+        if told:
+            return steps, sum(told) * (num_tasks / len(told) if strategy.is_synchronous else 1)
+        is_known = program.batch_size is not None and (strategy.kind != PROGRAM or num_tasks == 1)
+        taken = num_tasks if strategy.is_synchronous else 1
+        return steps, steps * program.batch_size * taken if is_known and program.batch_size else None
 
     def _of_task(self, task: Task, state: TaskState, pids: bool) -> dict[str, Any]:
         watched = _watched(self._nodes.gauges.tasks.get(str(task)), TASK_HISTORY, state.is_running)
@@ -131,12 +165,13 @@ class Status:
             "trains": pace is not None,
             "phase": state.phase,
             "busy": state.busy,
-            "stalled": state.stalled,
+            "stalled": state.trouble is not None,
+            "trouble": state.trouble,
             "attempt": state.attempt,
             "pid": self._pid(task, state) if pids else None,
             "address": self._nodes.addresses.get(task),
             "own_steps": state.own_steps,
-            "steps_per_s": self._supervisor.steps_per_s(task) if state.is_running else None,
+            "steps_per_s": self._rate_of(task) if pace else None,
             "loss": state.loss,
             "restarts": state.restarts,
             **watched,

@@ -10,19 +10,16 @@ How a task fares (`phase`):
        |______ failed, and restarts left_|              |__ exited after `done`, or told to stop
 
 Rules it enforces
-- The tasks that hold the variables (servers; without servers the training tasks) live and die together: a dead one
-  takes the others with it, and none is started before all are gone, so that the chief restores every one of them from
-  the same checkpoint and no push of an older session can land in between. groups.py says who is bound, and to blame.
-- Every other dead task is started again alone and rejoins; the others go on.
+- The tasks that hold the variables live and die together; none is started before all are gone, so that no push of an
+  older session can land in between. groups.py says who is bound, and to blame; restarts.py who begins anew, and how
+  often.
 - When the variables are lost, so is the reason for which training had ended: it goes on from the checkpoint to its
   real end, with everybody. Only a user's stop stays.
-- With `replication: in_graph` the chief's steps need every training task: these are told to stop when it is done.
-- The chief finalizes only after every other training task has ended: its last snapshot holds all updates.
-- A task that fails for what would be so again (a device that is not there, damaged data) is not started again.
+- The chief finalizes only after every other training task has ended: its last snapshot holds all updates (ending.py).
 - A run that is made to be measured (measuring.py): all are told when the warm-up is over, and to stop when enough is
   measured.
-- A task that is silent, does not start, or makes no step within its limit (watch.py) is killed; that is a failure like
-  any other.
+- A task that is stopped or silent, does not start, or makes no step within its limit (watch.py) is killed; that is a
+  failure like any other.
 """
 
 from __future__ import annotations
@@ -30,7 +27,8 @@ from __future__ import annotations
 import signal
 from typing import Any, Literal
 
-from headway.launch.groups import culprit, groups, holders
+from headway.launch.ending import OWN_ENDS, Ending
+from headway.launch.groups import Team, culprit
 from headway.launch.measuring import Measuring
 from headway.launch.messages import (
     Action,
@@ -50,14 +48,12 @@ from headway.launch.messages import (
     TellTask,
     Tick,
 )
+from headway.launch.restarts import Restarts
 from headway.launch.taskstate import History, Phase, TaskState
-from headway.launch.watch import STALL_STEPS, Sentence, Watch
+from headway.launch.watch import Sentence, Watch
 from headway.spec.cluster import Task
-from headway.spec.command import ENDED
 from headway.spec.job import Job
 
-MAX_RESTART_DELAY = 30.0
-OWN_ENDS = ("steps_per_task", ENDED)  # reasons for which a task is done, and the others are not
 KILL_LIMIT = 10.0  # seconds for a killed task to be gone; else its node is taken for lost
 
 
@@ -69,30 +65,18 @@ class Supervisor:
         self.generation = 0
         self.trained_seconds = history.trained_seconds
         self.training_since: float | None = None
-        self.stop_reason: str | None = None
-        self.stopped_by_user = False
         self.end: End | None = None
         self.tasks = {
             task: TaskState(task, attempt=history.attempts.get(task, -1), own_steps=history.own_steps.get(task, 0))
             for task in job.cluster.tasks()
         }
-        self._chief = job.cluster.chief_task()
-        self._training = job.cluster.training_tasks()
-        self._servers = [task for task in self.tasks if task.role == "ps"]
-        self._holders = holders(job)
-        self._groups = [[self.tasks[task] for task in group] for group in groups(job)]
-        self._ring = self._training if job.strategy.kind == "allreduce" else []
-        # Who computes for the chief, and makes no step of its own.
-        self._helpers = self._training[1:] if job.strategy.replication == "in_graph" else []
-        self._updater = self._servers[0] if job.strategy.kind == "ps-sync" else None
+        self._team = Team(job, self.tasks)
+        self._ending = Ending(job, self._team)
+        self._restarts = Restarts(job, self._team)
         self._watch = Watch(job, self.tasks)
         self._measuring = Measuring(job)
         self._regrouping = False  # everything is being ended, to be started again on new nodes or ports
         self._num_regroups = 0
-        self._closing = False  # the chief has finished: servers and evaluator are being ended
-        self._finalize_sent = False
-        self._user_stop: str | None = None
-        self._chief_reason = ""  # for which the chief was done
         self._actions: list[Action] = []
 
     # --- the one door ----------------------------------------------------------------------------------------
@@ -106,8 +90,8 @@ class Supervisor:
                     self._said(self.tasks[task], said, now)
                 case TaskExited(task):
                     self._exited(self.tasks[task], event, now)
-                case Heartbeat(task, age):
-                    self.tasks[task].alive_at = max(self.tasks[task].alive_at, now - age)
+                case Heartbeat(task, age, vitals):
+                    self.tasks[task].beat(age, vitals, now)
                 case AgentLost(reason, tasks):
                     self._agent_lost(reason, tasks, now)
                 case NewNodes():
@@ -118,6 +102,10 @@ class Supervisor:
                     pass
             self._advance(now)
         return self._actions
+
+    @property
+    def stop_reason(self) -> str | None:
+        return self._ending.reason
 
     def steps_per_s(self, task: Task) -> float | None:
         """A training task's present rate, from its last steps; None before there are any."""
@@ -140,10 +128,10 @@ class Supervisor:
         match said["kind"]:
             case "ready":
                 state.enter("ready", now)
-                if state.task == self._updater:  # a new one waits for everybody: these will not come
-                    for task in self._training:
+                if state.task == self._team.updater:  # a new one waits for everybody: these will not come
+                    for task in self._team.training:
                         if self.tasks[task].phase in ("ended", "given up"):
-                            self._tell_updater("leave", task=str(task))
+                            self._actions += self._team.tell_updater("leave", task=str(task))
             case "joined":
                 state.enter("training", now)
                 if self._measuring.has_begun:  # it was away when the others were told
@@ -151,7 +139,7 @@ class Supervisor:
                 if self.state == "starting":
                     self._set_state("running")
                 elif self.stop_reason is not None:  # it was away when training was told to stop
-                    self._stop_training(self.stop_reason, now, self.stopped_by_user)
+                    self._stop_training(self.stop_reason, now, self._ending.is_by_user)
             case "step":
                 self.training_since = self.training_since or now
                 self._reached(said)
@@ -167,7 +155,7 @@ class Supervisor:
                 self._evaluated(state, said, now)
             case "initialized":
                 self._initialized(said, now)
-            case "disconnected" if state.task in self._ring and not state.killed_for:
+            case "disconnected" if state.task in self._team.ring and not state.killed_for:
                 state.cut_off = str(said.get("error"))
                 state.show_break(now)
             case "done":
@@ -190,8 +178,11 @@ class Supervisor:
         self.generation, generation_before = said.get("generation", self.generation), self.generation
         if said["how"] == "adopted":
             return
-        # Rows of a killed task may be missing: the checkpoint can be newer than the last step seen.
-        step, before = said["step"], max(self.max_step, said["step"])
+        # Rows of a killed task may be missing: the checkpoint can be newer than the last step seen. Or they are in the
+        # run folder, and were never heard.
+        generation, recorded = said.get("reached") or (0, 0)
+        step = said["step"]
+        before = max(self.max_step, step, recorded if generation == generation_before else 0)
         # The variables were made before in this launch, or steps of an earlier launch are gone.
         if generation_before > 0 or step < before:
             self._note("rollback", step_before=before, step=step, steps_lost=before - step)
@@ -200,15 +191,16 @@ class Supervisor:
             for state in self.tasks.values():
                 if state.phase == "ended":
                     state.wait_to_start(now, now)
-            if self._finalize_sent:  # this chief would not wait for the others again
-                self._take_along(self.tasks[self._chief], now, "training goes on from the checkpoint", now)
+            if self._ending.is_finalizing:  # this chief would not wait for the others again
+                self._take_along(self.tasks[self._team.chief], now, f"training goes on from step {step}", now)
 
     def _done(self, state: TaskState, said: dict[str, Any], now: float) -> None:
         state.enter("done", now)
-        state.end_by = None if state.task == self._chief else now + self.job.limits.stop
-        if state.task == self._chief:
-            self._chief_reason = said["reason"]
-            if said["reason"] not in OWN_ENDS or self._helpers:
+        state.failure = said.get("failure")  # of a program that ended so while all were being stopped
+        state.end_by = None if state.task == self._team.chief else now + self.job.limits.stop
+        if state.task == self._team.chief:
+            self._ending.chief_reason = said["reason"]
+            if said["reason"] not in OWN_ENDS or self._team.helpers:
                 self._stop_training(said["reason"], now)
 
     def _exited(self, state: TaskState, exited: TaskExited, now: float) -> None:
@@ -216,7 +208,7 @@ class Supervisor:
             return
         was, code = state.phase, exited.code
         in_order = was == "done" and code == 0
-        expected = in_order or self._regrouping or self._closing or self.end is not None
+        expected = in_order or self._regrouping or self._ending.is_closing or self.end is not None
         reason = state.killed_for or (state.failure if code > 0 and state.failure else exited.how)
         self._note(
             "task_exited", task=str(state.task), attempt=state.attempt, code=code, expected=expected, reason=reason
@@ -226,26 +218,29 @@ class Supervisor:
         self._measuring.left(state.task)
         if self._regrouping:
             state.wait_to_start(None, now)
-        elif self._closing or self.end is not None:
+        elif self._ending.is_closing or self.end is not None:
             return
         elif state.is_bystander:
             state.wait_to_start(state.start_at, now)
         elif in_order:
-            if state.task in self._training:  # it has said so itself, unless a server was too slow to hear it
-                self._tell_updater("leave", task=str(state.task))
+            if state.task in self._team.training:  # it has said so itself, unless a server was too slow to hear it
+                self._actions += self._team.tell_updater("leave", task=str(state.task))
         elif self._is_over(state, was):
+            if was != "done" and not state.killed_for:
+                state.failure = reason
             state.forget_break()
-            self._tell_updater("leave", task=str(state.task))
+            self._actions += self._team.tell_updater("leave", task=str(state.task))
         elif state.port_taken:  # every member knows every other's port: a new one is news for all
             state.wait_to_start(None, now)
             self._regroup(f"{state.task}: its port was taken by another program", now)
-        elif state.task in self._ring:  # perhaps only because another died: see _judge
-            state.failure = reason
+        elif state.task in self._team.ring:  # perhaps only because another died: see _judge
+            state.left(exited, reason, now)
             state.fell = "ended itself" if exited.is_own_deed and not state.killed_for else "killed"
             state.show_break(now)
             state.wait_to_start(None, now)
         else:
-            self._died(state, reason, now)
+            state.left(exited, reason, now)
+            self._died(state, now)
 
     def _agent_lost(self, reason: str, tasks: tuple[Task, ...] | None, now: float) -> None:
         self._note("agent_lost", reason=reason)
@@ -254,7 +249,7 @@ class Supervisor:
                 state.killed_for = state.killed_for or reason
                 self._exited(state, TaskExited(state.task, state.attempt, -signal.SIGKILL), now)
             return
-        if self.end is not None or self._closing:  # it took along what was to end anyway
+        if self.end is not None or self._ending.is_closing:  # it took along what was to end anyway
             for state in self.tasks.values():
                 if state.is_running:
                     state.enter("ended", now)
@@ -273,8 +268,8 @@ class Supervisor:
 
     def _stop_asked(self, reason: str, at_once: bool, now: float) -> None:
         self._note("stop_asked", reason=reason, at_once=at_once)
-        self._user_stop = self._user_stop or reason
-        chief = self.tasks[self._chief]
+        self._ending.user_stop = self._ending.user_stop or reason
+        chief = self.tasks[self._team.chief]
         is_without_steps = self.training_since is None and not self.job.program  # of a program they may be unknown
         if at_once or (chief.phase != "done" and is_without_steps):
             self._end_run("stopped", reason, now)  # nothing is trained yet: there is nothing to finalize
@@ -284,38 +279,28 @@ class Supervisor:
     # --- decisions -------------------------------------------------------------------------------------------
     def _stop_training(self, reason: str, now: float, told_by_user: bool = False) -> None:
         """Every training task ends after its present step; then the chief finalizes."""
-        if self.stop_reason is None:
-            self.stop_reason = reason
-            self.stopped_by_user = told_by_user
+        self._ending.ask(reason, told_by_user)
         if self.state != "stopping":
             self._set_state("stopping")
-        for task in self._training:
-            state = self.tasks[task]
-            is_needed = task == self._chief or task in self._ring  # to save and export what was trained
-            if task in self._helpers and self.tasks[self._chief].phase != "done":
-                pass  # the chief cannot end its step without it
-            elif state.phase == "waiting" and not is_needed:
-                state.enter("ended", now)
-            elif is_needed and state.phase in ("starting", "ready"):
-                pass  # it is told when it has joined: stopped before, it could not save what the servers hold
-            elif state.is_running and state.phase != "done" and state.end_by is None:
-                self._actions.append(TellTask(task, {"do": "stop", "reason": self.stop_reason}))
-                state.end_by = now + self.job.limits.stop + STALL_STEPS * max(state.step_seconds, default=0.0)
-        self._tell_updater("close", reason=self.stop_reason)
+        self._actions += self._ending.stop(now)
 
     def _advance(self, now: float) -> None:
         """What time, or the sum of what happened, makes due."""
         self._look(now)
         if self.end is None and not self._regrouping:
             self._judge(now)
-            for group in self._groups:
+            for group in self._team.groups:
                 waiting = [state for state in group if state.phase == "waiting"]
                 is_due = all(state.start_at is not None and now >= state.start_at for state in waiting)
-                if is_due and not self._closing and not any(state.is_running for state in group):
+                if is_due and not self._ending.is_closing and not any(state.is_running for state in group):
                     for state in waiting:
                         self._start(state, now)
             self._measure(now)
-            self._finish_when_due(now)
+            self._actions += self._ending.look(now)
+            if self._ending.is_over:
+                self._actions += self._ending.failures()
+                reason = self.stop_reason or self._ending.chief_reason
+                self._end_run("stopped" if self._ending.is_by_user else "finished", reason, now)
         if any(state.is_running for state in self.tasks.values()):
             return
         if self.end is not None:
@@ -323,45 +308,15 @@ class Supervisor:
             self._set_state("ended")
         elif self._regrouping:
             self._regrouping = False
-            self._actions.append(Regroup(self._restart_delay(self._num_regroups)))
+            self._actions.append(Regroup(self._restarts.delay(self._num_regroups)))
 
     def _measure(self, now: float) -> None:
         due = self._measuring.look(now) if self.stop_reason is None else None
         if due == "begin":
             self._note("measuring", **self._measuring.begin(now))
-            self._actions += [TellTask(task, {"do": "measure"}) for task in self._training]
+            self._actions += [TellTask(task, {"do": "measure"}) for task in self._team.training]
         elif due == "stop":
             self._stop_training("measured", now)
-
-    def _finish_when_due(self, now: float) -> None:
-        chief = self.tasks[self._chief]
-        others = [self.tasks[task] for task in self._training if task != self._chief]
-        if (
-            chief.phase == "done"
-            and not self._finalize_sent
-            and not any(state.is_running or state.phase == "waiting" for state in others)
-        ):
-            self._finalize_sent = True
-            chief.end_by = now + self.job.limits.finish
-            self._actions.append(TellTask(self._chief, {"do": "finalize"}))
-        if chief.phase == "ended" and not self._closing:
-            self._closing = True
-            for state in self.tasks.values():
-                if state.is_running:
-                    self._close(state, now)
-        if self._closing and not any(state.is_running for state in self.tasks.values()):
-            reason = self.stop_reason or self._chief_reason
-            self._end_run("stopped" if self.stopped_by_user else "finished", reason, now)
-
-    def _close(self, state: TaskState, now: float) -> None:
-        """Training is over, and this one does not train."""
-        state.end_by = now + self.job.limits.stop
-        if state.task.role != "evaluator":
-            self._actions.append(SignalTask(state.task, signal.SIGTERM))
-        elif self.job.program and not self.stopped_by_user:
-            state.end_by = now + self.job.limits.finish  # it evaluates the last checkpoint, and ends by itself
-        else:
-            self._actions.append(TellTask(state.task, {"do": "stop", "reason": "training is over"}))
 
     def _look(self, now: float) -> None:
         """Who has taken too long?"""
@@ -377,9 +332,8 @@ class Supervisor:
 
     def _judge(self, now: float) -> None:
         """A broken ring can only be started again, all of it; this counts as a restart of the one that broke it."""
-        ring = [self.tasks[task] for task in self._ring]
-        chief = self.tasks[self._chief]
-        if chief.phase == "done" and not chief.cut_off:  # it has all that was trained: nothing is lost
+        ring = [self.tasks[task] for task in self._team.ring]
+        if self._is_training_over and not self.tasks[self._team.chief].cut_off:
             for state in ring:
                 if state.fell:
                     state.forget_break()
@@ -389,19 +343,21 @@ class Supervisor:
         elif (found := culprit(ring, now)) is None or (found.is_running and found.killed_for):
             pass  # the ring is whole, or the news is not complete, or the one to blame has yet to end
         elif found.is_running:
-            silence = f"no heartbeat for {now - found.alive_at:.0f} s" if found.silent else ""
-            self._kill(found, f"a collective broke: {found.cut_off or silence}", now)
+            self._kill(found, f"a collective broke: {found.cut_off or found.why_frozen(now)}", now)
         else:
-            self._died(found, found.failure or "", now)
+            self._died(found, now)
 
-    def _died(self, state: TaskState, reason: str, now: float) -> None:
+    def _died(self, state: TaskState, now: float) -> None:
         """It is started again, together with all that must begin anew; or it is given up, or the run fails."""
-        if not self._may_restart(state, reason, now):
+        if not self._may_restart(state, now):
+            state.forget_break()
             state.enter("given up", now)
             return
-        due = now + self._restart_delay(state.restarts)
-        for other in self._taken_along(state.task):
-            self._take_along(other, due, f"with {state.task}: all begin anew from one checkpoint", now)
+        due = now + self._restarts.delay(self._restarts.made(state.task))
+        is_lost = self._restarts.loses_variables(state.task, self._ending.is_finalizing)
+        goes_on = is_lost and self._take_back_end()
+        for other in self._restarts.begin_anew(state.task, goes_on, is_lost):
+            self._take_along(other, due, f"with {state.task}: they begin anew together", now)
 
     def _take_along(self, state: TaskState, due: float, reason: str, now: float) -> None:
         """It begins anew, and that does not count as a restart of its own."""
@@ -413,46 +369,33 @@ class Supervisor:
         if not state.killed_for:
             self._kill(state, reason, now)
 
-    def _taken_along(self, dead: Task) -> list[TaskState]:
-        """Who begins anew when this task is dead, itself included."""
-        is_chief_done = self.tasks[self._chief].phase == "done"
-        if dead not in self._holders:
-            again = {dead}
-        elif self._servers and is_chief_done and self._finalize_sent:
-            again = {*self._servers}  # the chief may have its last snapshot, and need them no more
-        elif self._take_back_end():  # also those who were told to stop, or have ended
-            again = {
-                *self._holders,
-                *self._training,
-                *(task for task, state in self.tasks.items() if state.phase == "ended"),
-            }
-        else:  # training tasks connect again; only a chief that waits for the others to end would not restore
-            again = {*self._holders, self._chief} if is_chief_done else {*self._holders}
-        return [state for state in self.tasks.values() if state.task in again and state.phase != "given up"]
-
     def _take_back_end(self) -> bool:
         """The variables are lost, and with them the reason to stop, unless it is the user's. True: training goes on."""
-        if self.stop_reason is None:
-            return False
-        self.stop_reason, self.stopped_by_user = self._user_stop, self._user_stop is not None
-        if self.stop_reason is None:
+        goes_on = self._ending.take_back()
+        if goes_on:
             self._set_state("running")
-        return self.stop_reason is None
+        return goes_on
 
     def _is_over(self, state: TaskState, was: Phase) -> bool:
         """Whether nothing is lost by its end."""
-        if state.task in (self._chief, *self._servers):
-            return False
-        is_chief_done = self.tasks[self._chief].phase == "done"
-        is_training_over = is_chief_done if self._ring or self._helpers else self.state == "stopping"
-        return was == "done" or is_training_over
+        if state.task in (self._team.chief, *self._team.servers):
+            return self.job.program is not None and was == "done"
+        return was == "done" or self._is_training_over
+
+    @property
+    def _is_training_over(self) -> bool:
+        """Whether nobody is needed any more but the chief. Under allreduce the chief has all that was trained when it
+        is done; a user's program may be done in one task, and in the others not."""
+        if self.job.program or not (self._team.ring or self._team.helpers):
+            return self.state == "stopping"
+        return self.tasks[self._team.chief].phase == "done"
 
     # --- doing -----------------------------------------------------------------------------------------------
     def _start(self, state: TaskState, now: float) -> None:
         state.begin(now)
-        if state.task == self._chief:
-            self._finalize_sent = False
-        elif state.task == self._updater:
+        if state.task == self._team.chief:
+            self._ending.is_finalizing = False
+        elif state.task == self._team.updater:
             self._watch.unblocked()
         trained = self.trained_seconds + (now - self.training_since if self.training_since else 0.0)
         self._actions.append(StartTask(state.task, state.attempt, state.own_steps, trained))
@@ -461,38 +404,22 @@ class Supervisor:
         state.killed_for, state.killed_at = reason, now
         self._actions.append(SignalTask(state.task, signal.SIGKILL))
 
-    def _may_restart(self, state: TaskState, reason: str, now: float) -> bool:
-        state.failure = reason
-        state.restarts += 1
-        allowed = self.job.restart.attempts
-        if state.restarts <= allowed and not state.is_hopeless:
-            self._note("restarting", task=str(state.task), reason=reason, restart=state.restarts, allowed=allowed)
-            return True
-        if self._is_spare(state.task):
+    def _may_restart(self, state: TaskState, now: float) -> bool:
+        verdict = self._restarts.failed(state)
+        made, allowed, reason = self._restarts.made(state.task), self._restarts.allowed, state.failure
+        if verdict == "restart":
+            self._note("restarting", task=str(state.task), reason=reason, restart=made, allowed=allowed)
+        elif verdict == "give up":
             self._note("given_up", task=str(state.task), reason=reason)
-            self._tell_updater("leave", task=str(state.task))
+            self._actions += self._team.tell_updater("leave", task=str(state.task))
         else:
-            made = state.restarts - 1
             again = f" after {made} restart{'s' if made > 1 else ''}" if made else ""
             self._end_run("failed", f"{state.task} failed{again}: {reason}", now)
-        return False
-
-    def _is_spare(self, task: Task) -> bool:
-        """Whether the run can go on without it."""
-        if task.role == "evaluator":  # unless nothing else could ever end the run
-            if self.job.program:
-                return True
-            stop = self.job.training.stop
-            return any(end is not None for end in (stop.steps, stop.epochs, stop.seconds, stop.steps_per_task))
-        is_bound = task in self._holders or task == self._chief
-        return task.role == "worker" and not is_bound and self.job.restart.exhausted == "continue"
-
-    def _restart_delay(self, restarts: int) -> float:
-        return min(MAX_RESTART_DELAY, self.job.restart.delay * 2.0 ** max(0, restarts - 1))
+        return verdict == "restart"
 
     def _regroup(self, reason: str, now: float) -> None:
         self._num_regroups += 1
-        if self._num_regroups > self.job.restart.attempts:
+        if self._num_regroups > self._restarts.allowed:
             self._end_run("failed", reason, now)
             return
         self._note("regrouping", reason=reason)
@@ -500,15 +427,10 @@ class Supervisor:
         goes_on = self._take_back_end()
         for state in self.tasks.values():
             state.forget_break()
-            if state.phase == "waiting" or (state.phase == "ended" and (goes_on or state.task in self._ring)):
+            if state.phase == "waiting" or (state.phase == "ended" and (goes_on or state.task in self._team.ring)):
                 state.wait_to_start(None, now)
             elif state.is_running:
                 self._kill(state, f"everything restarts: {reason}", now)
-
-    def _tell_updater(self, do: str, **fields: Any) -> None:
-        """ps-sync: whom not to wait for any more. One that is not up yet is told when it is, or when others join."""
-        if self._updater is not None and self.tasks[self._updater].phase == "ready":
-            self._actions.append(TellTask(self._updater, {"do": do, **fields}))
 
     def _end_run(self, state: Literal["finished", "stopped", "failed"], reason: str, now: float) -> None:
         if self.end is None:

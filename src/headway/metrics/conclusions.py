@@ -4,19 +4,23 @@ is not re-found, and where the contrary is not so either, the words begin with `
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any, Literal
+
+import numpy as np
 
 from headway.metrics.effect import in_words, ratio
 from headway.metrics.estimate import Estimate, bootstrap, checked, estimate, medians
 from headway.metrics.factors import Effect, Measured, effect_of, is_baseline_of, unique
 from headway.metrics.published import Conclusion
 from headway.metrics.scaling import Point, Speedup, kind_of, speedup, what_is
+from headway.plural import counted
 from headway.spec.words import short_names, value_in_words
 
-Verdict = Literal["re-found", "not re-found", "not testable here", "not measured yet"]
+Verdict = Literal["re-found", "not re-found", "not testable here", "not measured yet", "contradictory in the source"]
 NOT_CLEAR = "not clear: "
 
 
@@ -35,6 +39,8 @@ class Judgement:
 
 def judge(conclusion: Conclusion, trials: Sequence[Measured] | None) -> Judgement:
     """`trials`: of the sweep that the conclusion names; None where it was not run."""
+    if conclusion.contradicted is not None:
+        return Judgement("contradictory in the source", conclusion.contradicted)
     if conclusion.not_testable is not None:
         return Judgement("not testable here", conclusion.not_testable)
     if not trials or not any(trial.figures for trial in trials):
@@ -48,8 +54,11 @@ def judge(conclusion: Conclusion, trials: Sequence[Measured] | None) -> Judgemen
     return found
 
 
-def _tested(trials: Sequence[Measured], function: str, **arguments: Any) -> Judgement:
-    return FUNCTIONS[function](trials, **arguments)
+def _tested(
+    trials: Sequence[Measured], function: str, only: Mapping[str, Any] | None = None, **arguments: Any
+) -> Judgement:
+    """`only`: fact -> value, or a list of them: the trials that the conclusion is about."""
+    return FUNCTIONS[function]([trial for trial in trials if trial.matches(only or {})], **arguments)
 
 
 def _verdict(is_so: bool, is_contrary: bool, words: str, trials: Iterable[Measured]) -> Judgement:
@@ -74,9 +83,11 @@ def _of_effect(effect: Effect | None, figure: str, needed: str, is_so: Test, is_
     if effect.value.num < 2:
         words = f"{_said(effect)}: one run of each says nothing"
         return Judgement("not measured yet", words, tuple(_trials_of([effect])))
-    # Where pairs contradict each other, it depends on something else, and their mean says neither.
-    so, contrary = (False, False) if effect.is_mixed else (is_so(effect.value), is_contrary(effect.value))
-    found = _verdict(so, contrary, _said(effect), _trials_of([effect]))
+    # Where some pairs are so and others the contrary, it depends on something else, and their mean says neither.
+    pairs = [pair.effect for pair in effect.pairs if pair.effect.num > 1]
+    is_mixed = effect.is_mixed and any(map(is_contrary, pairs))
+    so, contrary = (False, False) if is_mixed else (is_so(effect.value), is_contrary(effect.value))
+    found = _verdict(so, contrary, _said(effect, is_mixed), _trials_of([effect]))
     # Else somebody would read "30 % less" and wonder why "far less" is not re-found.
     return found if found.verdict == "re-found" or not needed else replace(found, words=f"{found.words}; {needed}")
 
@@ -152,10 +163,10 @@ def cheaper(
     return _verdict(is_so, is_contrary, words, _trials_of([effect]))
 
 
-def rises(trials: Sequence[Measured], figure: str, over: str, only: Mapping[str, Any] | None = None) -> Judgement:
+def rises(trials: Sequence[Measured], figure: str, over: str) -> Judgement:
     """Each further value of `over` (tasks, or a setting) gives more, as far as can be told, and the last clearly more
     than the first."""
-    series = _series(trials, figure, over, only)
+    series = _series(trials, figure, over, {})
     samples = [trial.samples(figure) for _, trial in series]
     if len(series) < 2 or min(map(len, samples)) < 2:
         return _missing(figure)
@@ -163,8 +174,11 @@ def rises(trials: Sequence[Measured], figure: str, over: str, only: Mapping[str,
     steps_up = all(a.value < b.value for a, b in pairwise(estimates))
     whole = ratio(samples[-1], samples[0])
     falls = whole.high <= 1 or any(ratio(b, a).high < 1 for a, b in pairwise(samples))
-    shown = ", ".join(f"{at}: {_short(each)}" for (at, _), each in zip(series, estimates, strict=True))
-    asked = unique([trial.facts.get(over) for trial in trials if trial.matches(only or {}) and not trial.is_baseline])
+    shown = ", ".join(
+        f"{at}: {each.value:.3g} ({each.low:.3g} to {each.high:.3g})"
+        for (at, _), each in zip(series, estimates, strict=True)
+    )
+    asked = unique([trial.facts.get(over) for trial in trials if not trial.is_baseline])
     lacking = [str(at) for at in asked if at is not None and at not in dict(series)]
     words = f"{figure} by {over}: {shown}" + (f"; no run gave it with {over} {', '.join(lacking)}" if lacking else "")
     return _verdict(steps_up and whole.low > 1, falls, words, [trial for _, trial in series])
@@ -196,13 +210,11 @@ def flattens_earlier(
     return _verdict(high < 1, low >= 1, words, used)
 
 
-def below_linear(
-    trials: Sequence[Measured], figure: str, only: Mapping[str, Any] | None = None, of_one_task: bool = False
-) -> Judgement:
+def below_linear(trials: Sequence[Measured], figure: str, of_one_task: bool = False) -> Judgement:
     """More tasks give more, but less than so many times as much; against the baseline of the sweep, or against one task
     with its servers where those who concluded it had that. With the most tasks that is beyond chance, and with no
     number of tasks the contrary is: a curve that begins above linear and ends below is neither."""
-    found, used = _speedups([trial for trial in trials if not (of_one_task and trial.is_baseline)], figure, only)
+    found, used = _speedups([trial for trial in trials if not (of_one_task and trial.is_baseline)], figure)
     if not found or found[-1].value.num < 2:
         return _missing(figure)
     last = found[-1]
@@ -212,35 +224,16 @@ def below_linear(
     return _verdict(is_so, is_contrary, _speedup_words(found), used)
 
 
-def above_linear(trials: Sequence[Measured], figure: str, only: Mapping[str, Any] | None = None) -> Judgement:
-    """More than so many times as much with the most tasks, beyond chance, and with no number of tasks less."""
-    found, used = _speedups(trials, figure, only)
-    if not found or found[-1].value.num < 2:
-        return _missing(figure)
-    is_below = any(one.is_below_linear for one in found)
-    is_contrary = is_below or found[-1].efficiency.high <= 1
-    return _verdict(found[-1].is_above_linear and not is_below, is_contrary, _speedup_words(found), used)
-
-
-def near_linear(
-    trials: Sequence[Measured], figure: str, least: float, only: Mapping[str, Any] | None = None
-) -> Judgement:
-    """The efficiency is at least this, whatever the number of tasks."""
-    found, used = _speedups(trials, figure, only)
-    if not found or found[-1].value.num < 2:
-        return _missing(figure)
-    known = [one.efficiency for one in found if one.efficiency.num > 1]
-    is_so, is_contrary = all(one.low >= least for one in known), any(one.high < least for one in known)
-    return _verdict(is_so, is_contrary, _speedup_words(found), used)
-
-
 def overhead(trials: Sequence[Measured], figure: str, most: float) -> Judgement:
     """(synthetic - real) / synthetic: there is one, and it is below `most`."""
     effect = effect_of(trials, figure, {"data": "real"}, {"data": "synthetic"})
     if effect is None or effect.value.num < 2:
         return _missing(figure)
     cost, low, high = 1 - effect.value.value, 1 - effect.value.high, 1 - effect.value.low
-    words = f"I/O overhead {cost:.1%} ({low:.1%} to {high:.1%}, {len(effect.pairs)} pairs of trials)"
+    words = (
+        f"I/O overhead {cost:.1%} ({low:.1%} to {high:.1%}, "
+        f"{counted(len(effect.pairs), 'pair of trials', 'pairs of trials')})"
+    )
     return _verdict(low > 0 and high < most, high <= 0 or low >= most, words, _trials_of([effect]))
 
 
@@ -273,36 +266,53 @@ def least(trials: Sequence[Measured], figure: str, factor: str, value: Any) -> J
     return _extreme(trials, figure, factor, value, is_most=False)
 
 
-def falls_within(
-    trials: Sequence[Measured], figure: str, most: float, only: Mapping[str, Any] | None = None
-) -> Judgement:
-    """The figure (a quotient of late to early) is below `most` in every trial that is meant."""
-    meant = [trial for trial in trials if trial.matches(only or {}) and trial.samples(figure)]
+def alike(trials: Sequence[Measured], figure: str, factor: str, within: float) -> Judgement:
+    """The same but for so much, whatever the factor's value, all else equal."""
+    rivals = [trial for trial in trials if factor in trial.settings and not trial.is_baseline]
+    pairs = list(combinations(unique([trial.settings[factor] for trial in rivals]), 2))
+    found = [same(rivals, figure, {factor: one}, {factor: other}, within) for one, other in pairs]
+    if not found or any(each.verdict == "not measured yet" for each in found):
+        return _missing(figure)
+    words = "; ".join(each.words.removeprefix(NOT_CLEAR) for each in found)
+    is_so = all(each.verdict == "re-found" for each in found)
+    is_contrary = any(each.verdict == "not re-found" and each.is_clear for each in found)
+    return _verdict(is_so, is_contrary, words, [trial for each in found for trial in each.trials])
+
+
+def lies_within(trials: Sequence[Measured], figure: str, least: float = -math.inf, most: float = math.inf) -> Judgement:
+    """The figure (a share, or a quotient of two) is above `least` and below `most`, in the mean over the trials, and
+    in none of them clearly not."""
+    meant = [trial for trial in trials if trial.samples(figure)]
     if not meant or min(len(trial.samples(figure)) for trial in meant) < 2:
         return _missing(figure)
-    found = [estimate(trial.samples(figure)) for trial in meant]
-    shown = ", ".join(f"{trial.name or 'trial'}: {_short(each)}" for trial, each in zip(meant, found, strict=True))
-    is_so, is_contrary = all(each.high < most for each in found), any(each.low >= most for each in found)
-    return _verdict(is_so, is_contrary, f"{figure} {shown}", meant)
+    groups = [checked(trial.samples(figure)) for trial in meant]
+    low, high = bootstrap(groups, lambda drawn: np.mean([medians(each) for each in drawn], axis=0))
+    value = float(np.mean([np.median(group) for group in groups]))
+    each = [estimate(trial.samples(figure)) for trial in meant]
+    is_out = any(one.high <= least or one.low >= most for one in each)
+    limits = [f"above {least:g}"] * math.isfinite(least) + [f"below {most:g}"] * math.isfinite(most)
+    many = f", mean of {counted(len(meant), 'trial')}" if len(meant) > 1 else ""
+    mixed = "; not in every trial" if is_out and least < low and high < most else ""
+    words = f"{figure}: {value:.3g} ({low:.3g} to {high:.3g}){many}{mixed}; needed: {' and '.join(limits)}"
+    is_so = least < low and high < most and not is_out
+    return _verdict(is_so, high <= least or low >= most, words, meant)
 
 
 FUNCTIONS: dict[str, Callable[..., Judgement]] = {
     function.__name__: function
     for function in (
-        more, less, not_more, same, cheaper, rises, flattens_earlier, below_linear, above_linear, near_linear,
-        overhead, most, least, falls_within,
+        more, less, not_more, same, alike, cheaper, rises, flattens_earlier, below_linear, overhead, most, least,
+        lies_within,
     )
 }  # fmt: skip
 
 
-def _series(
-    trials: Sequence[Measured], figure: str, over: str, only: Mapping[str, Any] | None
-) -> list[tuple[Any, Measured]]:
+def _series(trials: Sequence[Measured], figure: str, over: str, only: Mapping[str, Any]) -> list[tuple[Any, Measured]]:
     """The best trial of each value; baselines are no part of it, unless it goes over tasks."""
     best: dict[Any, Measured] = {}
     for trial in trials:
         at = trial.facts.get(over)
-        is_meant = trial.matches(only or {}) and (over == "tasks" or not trial.is_baseline)
+        is_meant = trial.matches(only) and (over == "tasks" or not trial.is_baseline)
         if at is None or not is_meant or not trial.samples(figure):
             continue
         if at not in best or _middle(trial, figure) > _middle(best[at], figure):
@@ -310,15 +320,13 @@ def _series(
     return sorted(best.items(), key=lambda item: item[0])
 
 
-def _speedups(
-    trials: Sequence[Measured], figure: str, only: Mapping[str, Any] | None
-) -> tuple[list[Speedup], list[Measured]]:
+def _speedups(trials: Sequence[Measured], figure: str) -> tuple[list[Speedup], list[Measured]]:
     """Of the best trial of each number of tasks, against the baseline with its settings; in a sweep without baselines,
     against the fewest tasks. And the trials that these are of."""
     bases = [trial for trial in trials if trial.is_baseline and trial.samples(figure)]
     best: dict[int, Measured] = {}
     for trial in trials:
-        if trial.is_baseline or not trial.samples(figure) or not trial.matches(only or {}):
+        if trial.is_baseline or not trial.samples(figure):
             continue
         if trial.tasks not in best or _is_faster(trial, best[trial.tasks], figure):
             best[trial.tasks] = trial
@@ -328,9 +336,9 @@ def _speedups(
         trial = best[tasks]
         own = [base for base in bases if is_baseline_of(base, trial)] if bases else [best[min(best)]]
         if own and tasks > own[0].tasks:
-            name = own[0].name or f"{own[0].tasks} tasks"
+            name = own[0].name or counted(own[0].tasks, "task")
             baseline = Point(own[0].tasks, tuple(own[0].samples(figure)), name)
-            point = Point(tasks, tuple(trial.samples(figure)), f"{tasks} tasks")
+            point = Point(tasks, tuple(trial.samples(figure)), counted(tasks, "task"))
             found += speedup([point], baseline, kind_of(trial.figures, own[0].figures, figure), what_is(figure))
             used += [own[0], trial]
     return found, used
@@ -347,7 +355,7 @@ def _middle(trial: Measured, figure: str) -> float:
 
 def _speedup_words(found: Sequence[Speedup]) -> str:
     each = ", ".join(
-        f"{one.tasks} tasks: {one.value.value:.2f} (efficiency {one.efficiency.value:.2f}, "
+        f"{counted(one.tasks, 'task')}: {one.value.value:.2f} (efficiency {one.efficiency.value:.2f}, "
         f"{one.efficiency.low:.2f} to {one.efficiency.high:.2f})"
         for one in found
     )
@@ -364,15 +372,10 @@ def _settings(settings: Mapping[str, Any], trials: Iterable[Measured]) -> str:
     )
 
 
-def _said(effect: Effect) -> str:
+def _said(effect: Effect, is_mixed: bool | None = None) -> str:
     pairs = f", {len(effect.pairs)} pairs of trials" if len(effect.pairs) > 1 else ""
-    mixed = "; the pairs contradict each other" if effect.is_mixed else ""
+    is_mixed = effect.is_mixed if is_mixed is None else is_mixed
+    mixed = "; the pairs contradict each other" if is_mixed else ""
     trials = _trials_of([effect])
     sides = f"{_settings(effect.when, trials)} against {_settings(effect.than, trials)}"
     return f"{effect.figure} with {sides}: {in_words(effect.value)}{pairs}{mixed}"
-
-
-def _short(value: Estimate) -> str:
-    if value.num < 2:
-        return f"{value.value:.3g}"
-    return f"{value.value:.3g} ({value.low:.3g} to {value.high:.3g})"

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from headway.plural import counted
+
 TOLERANCE = 0.02  # beyond what rounding explains: rates are means of something that varies
 FEWEST_ALIKE = 2  # measured figures that two rows share: one may be chance
 
@@ -151,7 +153,7 @@ def of_run(figures: Mapping[str, Any]) -> list[Inconsistency]:
         # ps-async a task knows the global step as it was when it pulled: the last updates of the others are not in it.
         unseen = max(2, figures.get("num_training_tasks") or 0)
         if not figures.get("restarts") and not math.isclose(made, expected, rel_tol=0.005, abs_tol=unseen):
-            text = f"{_say(made)} updates are recorded, but the global step went up by {_say(expected)}"
+            text = f"{counted(made, 'update')} recorded, but the global step went up by {_say(expected)}"
             found.append(Inconsistency("steps", where, float(expected), float(made), text))
     return found
 
@@ -166,6 +168,4 @@ def rounding_of(value: float) -> float:
 
 
 def _say(value: float) -> str:
-    if value == int(value) and abs(value) < 1e15:
-        return f"{int(value):,}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

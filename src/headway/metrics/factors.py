@@ -45,8 +45,13 @@ class Measured:
         return [value for value in found if value is not None and math.isfinite(value)]
 
     def matches(self, wanted: Mapping[str, Any]) -> bool:
+        """`wanted`: fact -> value, or a list of values of which it is one."""
         facts = self.facts
-        return all(key in facts and facts[key] == value for key, value in wanted.items())
+        return all(key in facts and _is_one_of(facts[key], value) for key, value in wanted.items())
+
+
+def _is_one_of(fact: Any, wanted: Any) -> bool:
+    return bool(fact == wanted) or (isinstance(wanted, list) and fact in wanted)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,9 @@
 """What the evaluations published, as tables: `tables/*.yaml`. A measured table stands beside them as shape, never as
-numbers: other machines, other years. Each is checked for consistency when it is read."""
+numbers: other machines, other years. Each is checked for consistency when it is read.
+
+Every row and every conclusion says where it comes from. tests/data/evaluations.md is a summary of the evaluations with
+all of their figures; tests/unit/test_published_source.py compares the tables with it, figure by figure and conclusion
+by conclusion, each for the model that it was drawn for."""
 
 from __future__ import annotations
 
@@ -30,6 +34,8 @@ class Column(Strict):
     """False: a setting, or the row's name."""
     of: str | None = None
     """The figure that checks know it as, where its name is another (`synthetic`)."""
+    ours: bool = False
+    """Not published: counted, named or looked up by us (training tasks, a machine's price)."""
 
 
 class Series(Strict):
@@ -47,12 +53,24 @@ class Series(Strict):
     """Setting -> value: the trials that stand beside it, where a sweep varies that. Default: all."""
 
 
+def _as_tuple(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
 class Conclusion(Strict):
     """Something that an evaluation concluded, and how to see whether it is so here."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
     text: str
     """What they say, in our words."""
+    model: str
+    """The model that it was drawn for."""
+    says: Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_as_tuple)]
+    """Where it stands: the words of the summary in tests/data/evaluations.md, or the row of figures that shows it."""
+    basis: Literal["stated", "figures"] = "stated"
+    """`figures`: it is what their table shows; the text need not say it."""
+    contradicted: str | None = None
+    """Why it is no conclusion: the evaluation says the contrary, too. It is shown, and neither tested nor counted."""
     sweep: str | None = None
     """The example that measures it: examples/<sweep>.yaml."""
     test: dict[str, Any] | None = None
@@ -66,8 +84,9 @@ class Conclusion(Strict):
 
     @model_validator(mode="after")
     def _either(self) -> Conclusion:
-        if (self.not_testable is None) == (self.test is None or self.sweep is None):
-            raise ValueError(f"{self.name}: give either sweep and test, or not_testable")
+        reasons = (self.not_testable, self.contradicted, self.test if self.sweep else None)
+        if sum(each is not None for each in reasons) != 1:
+            raise ValueError(f"{self.name}: give either sweep and test, or not_testable, or contradicted")
         return self
 
 
@@ -94,6 +113,10 @@ class Published(Strict):
     title: str
     source: str
     """Who measured it, where and when; what is only in the authors' code."""
+    model: str
+    """Whose figures these are: the name of a model here, where there is one."""
+    where: str
+    """Where the rows stand: words of the summary in tests/data/evaluations.md at which they begin."""
     columns: tuple[Column, ...] = ()
     """The first one names the row."""
     facts: dict[str, float] = Field(default_factory=dict)
@@ -118,6 +141,11 @@ class Published(Strict):
             if unknown := {series.x, series.y, *series.only} - known:
                 raise ValueError(f"{self.name}: series of {', '.join(sorted(unknown))}, but no such column")
         return self
+
+    @property
+    def counted(self) -> tuple[Conclusion, ...]:
+        """The conclusions, without those that the evaluation contradicts itself."""
+        return tuple(each for each in self.conclusions if each.contradicted is None)
 
     @property
     def inconsistencies(self) -> tuple[Inconsistency, ...]:

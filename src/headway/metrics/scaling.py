@@ -21,6 +21,8 @@ Kind = Literal["strong", "weak"]
 Of = Literal["rate", "seconds"]
 TIMES = ("training_seconds", "time_to_train", "seconds")
 TO_ACCURACY = "time_to_accuracy"
+SUPERLINEAR = 1.05  # times the rate of a task of the smallest cluster
+SHORT_OF_IDEAL = 0.9  # of the ideal speed-up: what is lost then wants an explanation
 SAME_WORK = 0.01  # epochs are whole steps, which are larger with more tasks
 
 
@@ -57,6 +59,11 @@ class Speedup:
     def is_below_linear(self) -> bool:
         """Less than ideal, and not by chance."""
         return self.efficiency.num > 1 and self.efficiency.high < 1.0
+
+    @property
+    def is_short(self) -> bool:
+        """So much less than ideal that one asks why."""
+        return self.efficiency.value < SHORT_OF_IDEAL
 
 
 def what_is(figure: str) -> Of:
@@ -135,6 +142,9 @@ class Trend:
     """Root of the mean squared relative distance between the points and the law."""
     num: int
     """How many points it was fitted to."""
+    misfit: Literal["slower", "superlinear"] | None = None
+    """Why the law does not describe the points, and its parameters are no shares: more tasks are slower than fewer, or
+    each task is faster beside others."""
 
     def rate(self, tasks: float) -> float:
         return self.each * tasks / (1 + self.contention * (tasks - 1) + self.coherency * tasks * (tasks - 1))
@@ -149,7 +159,7 @@ class Trend:
         """The highest rate that the law ever gives; None where it grows without end."""
         if self.peak is not None:
             return self.rate(max(1.0, self.peak))
-        return self.each / self.contention if self.contention > 0 else None
+        return self.each / min(1.0, self.contention) if self.contention > 0 else None
 
 
 def trend(points: Sequence[Point], law: Literal["amdahl", "usl"] = "usl") -> Trend | None:
@@ -175,7 +185,18 @@ def trend(points: Sequence[Point], law: Literal["amdahl", "usl"] = "usl") -> Tre
     alone, contention, coherency = (*best, 0.0)[:3] if law == "amdahl" else tuple(best)
     fitted = tasks / (columns @ np.array(best))
     residual = float(np.sqrt(np.mean((fitted / rates - 1) ** 2)))
-    return Trend(law, 1 / alone, contention / alone, coherency / alone, residual, len(points))
+    misfit: Literal["slower", "superlinear"] | None = None
+    if contention > alone:
+        misfit = "slower"
+    elif contention == coherency == 0 and _is_superlinear(tasks, rates):
+        misfit = "superlinear"
+    return Trend(law, 1 / alone, contention / alone, coherency / alone, residual, len(points), misfit)
+
+
+def _is_superlinear(tasks: Floats, rates: Floats) -> bool:
+    """Whether a task of some larger cluster is faster than one of the smallest, by more than noise."""
+    each = rates / tasks
+    return bool(np.max(each) > SUPERLINEAR * np.median(each[tasks == np.min(tasks)]))
 
 
 def _least_squares(rows: Floats, wanted: Floats) -> list[float] | None:

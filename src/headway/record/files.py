@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -12,9 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from headway import clock
 from headway.errors import FormatError, MissingFile
+from headway.record.storage import writing
 
 _CUT_NUMBER = re.compile(r"[.eE+-]{0,3}")
+LAST_BYTES = 64 * 2**10
 FLUSH_SECONDS = 0.25  # rows that may wait do so at most this long
 
 
@@ -58,15 +62,17 @@ def to_json(value: Any, indent: int | None = None) -> str:
 def write_atomically(path: Path, text: str) -> None:
     """Readers see the old file or the new one, never half of it; where it cannot be written, nothing is left behind."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with writing(path.parent):
+        try:
+            with temporary.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):  # where nothing could be written, there is nothing to remove
+                temporary.unlink(missing_ok=True)
+            raise
 
 
 def read_json(path: Path, format_version: int) -> dict[str, Any]:
@@ -95,17 +101,19 @@ class EventWriter:
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._folder = path.parent
+        with writing(self._folder):
+            path.parent.mkdir(exist_ok=True)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._pending: list[dict[str, Any]] = []
         self._lock = threading.Lock()  # a heartbeat flushes what would else wait for the next event
         self._flushed = time.monotonic()
         size = os.fstat(self._file).st_size
         if size and os.pread(self._file, 1, size - 1) != b"\n":
-            os.write(self._file, b"\n")  # a writer died in mid-line: its torn line ends here
+            self._append(b"\n")  # a writer died in mid-line: its torn line ends here
 
     def write(self, kind: str, /, later: bool = False, **fields: Any) -> dict[str, Any]:
-        event = {"t": time.time(), "kind": kind, **fields}
+        event = {"t": clock.now(), "kind": kind, **fields}
         with self._lock:
             self._pending.append(event)
         if not later or time.monotonic() - self._flushed > FLUSH_SECONDS:
@@ -117,12 +125,26 @@ class EventWriter:
             # Many at once, not each when it comes: between the steps of a training the encoder is in no cache.
             pending, self._pending = "".join(to_json(event) + "\n" for event in self._pending).encode(), []
             self._flushed = time.monotonic()
-            while pending:
-                pending = pending[os.write(self._file, pending) :]
+            self._append(pending)
+
+    def _append(self, data: bytes) -> None:
+        """All of it or, where the disk is full, nothing: what is written later would make a torn line a damaged one."""
+        written = 0
+        with writing(self._folder):
+            try:
+                while written < len(data):
+                    written += os.write(self._file, data[written:])
+            except OSError:
+                if written:
+                    with contextlib.suppress(OSError):
+                        os.ftruncate(self._file, os.fstat(self._file).st_size - written)
+                raise
 
     def close(self) -> None:
-        self.flush()
-        os.close(self._file)
+        try:
+            self.flush()
+        finally:
+            os.close(self._file)
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
@@ -138,6 +160,16 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
                 yield event
             elif not is_torn(line):
                 raise FormatError(f"{path}, line {number}: damaged: {line[:80]!r}")
+
+
+def last_time(path: Path) -> float:
+    """When the newest of a JSON-lines file's last events was written; 0 where none can be read."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LAST_BYTES))
+        last = (parse_line(line) for line in file)
+        return max(
+            (float(event["t"]) for event in last if event and isinstance(event.get("t"), (int, float))), default=0.0
+        )
 
 
 def parse_line(line: bytes) -> dict[str, Any] | None:

@@ -14,11 +14,13 @@
   tensorboard/TASK/     for TensorBoard
   model/                the SavedModel
   tables/*.parquet      the events as tables, written when the run is sealed
+  reserve               room for the end of the record, while the run goes on
   control.sock, lock    held by the launcher while it lives
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -30,6 +32,7 @@ from typing import Any, Protocol, TypeVar
 from headway.errors import FormatError, NotFound
 from headway.record import lock
 from headway.record.files import read_json, to_json, write_atomically
+from headway.record.storage import RESERVE, probe, writing
 from headway.spec.cluster import Task
 
 FORMAT = 1
@@ -83,10 +86,13 @@ class RunFolder:
 
     @staticmethod
     def create(root: Path, job_name: str) -> RunFolder:
+        """StorageError where it cannot be made."""
         folder = RunFolder(root / new_run_name(job_name))
-        folder.path.mkdir(parents=True)
-        for inner in ("events", "metrics", "logs", "alive", "checkpoints", "tensorboard"):
-            (folder.path / inner).mkdir()
+        with writing(root):
+            folder.path.mkdir(parents=True)
+            for inner in ("events", "metrics", "logs", "alive", "checkpoints", "tensorboard"):
+                (folder.path / inner).mkdir()
+        probe(folder.path)
         return folder
 
     @staticmethod
@@ -110,6 +116,11 @@ class RunFolder:
     @property
     def environment_file(self) -> Path:
         return self.path / "environment.json"
+
+    @property
+    def resolver_file(self) -> Path:
+        """The name servers that tasks in a private network ask."""
+        return self.path / "resolv.conf"
 
     @property
     def events_folder(self) -> Path:
@@ -191,7 +202,19 @@ class RunFolder:
     # --- who runs it -----------------------------------------------------------------------------------------
     def hold(self) -> int:
         """Take the run for this process."""
-        return lock.hold(self.path / "lock", f"{self.name} is running already (`headway status`)")
+        with writing(self.path):
+            return lock.hold(self.path / "lock", f"{self.name} is running already (`headway status`)")
+
+    def keep_reserve(self) -> None:
+        """Take some room on the disk now: a disk that gets full must still take how the run ended."""
+        with writing(self.path), (self.path / "reserve").open("wb") as file:
+            file.write(os.urandom(RESERVE))  # no file system can make that smaller
+            file.flush()
+            os.fsync(file.fileno())
+
+    def use_reserve(self) -> None:
+        with contextlib.suppress(OSError):
+            (self.path / "reserve").unlink(missing_ok=True)
 
     def is_held(self) -> bool:
         return lock.is_held(self.path / "lock")

@@ -1,17 +1,33 @@
-"""SQL over many runs: every table of every run, with the run's name, and a table `runs` of their figures."""
+"""SQL over many runs: every table of every run, with the run's name, and a table `runs` of their figures.
+
+A query only reads, and only the runs' tables: it is one SELECT (or EXPLAIN of one), DuckDB may open no file but their
+Parquet files, and memory, time and rows have limits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, SpecError
 from headway.record.rates import RATES, rates
 from headway.record.run import Run
 from headway.record.seal import result
 from headway.record.tables import TABLES, no_rows, quoted, select_table
+from headway.units import format_bytes, format_seconds
 
+if TYPE_CHECKING:
+    import duckdb
+
+DEFAULT_SECONDS = 60.0
+DEFAULT_MEMORY = 2 * 2**30
+MOST_ROWS = 1_000_000
+ROWS_AT_ONCE = 10_000
+_EXPLAIN = re.compile(r"explain\s+(?:analyze\s+)?(?P<explained>.*)", re.IGNORECASE | re.DOTALL)
 RUN_COLUMNS = {
     "run": "VARCHAR",
     "name": "VARCHAR",
@@ -62,39 +78,124 @@ RUN_COLUMNS = {
 }
 
 
-def query(sql: str, runs: Sequence[Run]) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """(columns, rows). The SQL sees the runs' tables and may read nothing else."""
+def query(
+    sql: str, runs: Sequence[Run], seconds: float = DEFAULT_SECONDS, memory: int = DEFAULT_MEMORY
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """(columns, rows) of one SELECT or EXPLAIN over the runs' tables. `seconds`, `memory`: what it may use."""
     import duckdb
 
     with duckdb.connect() as connection:
-        for table in TABLES:
-            parts = [
-                f"select {quoted(run.name)} as run, * from ({select_table(run.folder, table, connection)})"
-                for run in runs
-            ]
-            rows = " union all ".join(parts) or f"select ''::varchar as run, * from {no_rows(table)}"
-            try:
-                connection.execute(f"create temp view {table} as {rows}")
-            except duckdb.Error:
-                for run in runs:
-                    run.table(table)  # whose it is that cannot be read says so
-                raise
-        for name, shape in RATES.items():
-            connection.execute(f"create temp view {name} as {rates(name, f'select * from {shape.base}', 'run')}")
-        connection.execute(f"create table runs ({', '.join(f'{name} {kind}' for name, kind in RUN_COLUMNS.items())})")
-        for run in runs:
-            figures = result(run)
-            marks = ", ".join("?" for _ in RUN_COLUMNS)
-            connection.execute(f"insert into runs values ({marks})", [figures.get(name) for name in RUN_COLUMNS])
-        folders = ", ".join(quoted(f"{Path(run.path)}/") for run in runs)
-        connection.execute(f"set allowed_directories = [{folders}]")
-        connection.execute("set enable_external_access = false")
-        connection.execute("set lock_configuration = true")
+        _check(sql, connection)
+        connection.execute(f"set memory_limit = '{memory}B'")
+        connection.execute("set temp_directory = ''")  # where memory is not enough it writes no files
         try:
-            cursor = connection.execute(sql)
-            names_of = [column[0] for column in cursor.description or ()]
-            return names_of, cursor.fetchall()
-        except duckdb.Error as error:
+            with _interrupted_after(seconds, connection):
+                _make_tables(connection, runs)
+                _lock(connection, runs)
+                return _rows(connection, sql)
+        except duckdb.InterruptException:
             raise HeadwayError(
-                f"query: {str(error).strip()}\nTables: runs, {', '.join([*TABLES, *RATES])} (columns: docs/formats.md)"
+                f"query: it took longer than {format_seconds(seconds)} and was stopped; --seconds allows more"
             ) from None
+        except (duckdb.OutOfMemoryException, MemoryError):
+            raise HeadwayError(
+                f"query: it needs more memory than {format_bytes(memory)}; --memory allows more"
+            ) from None
+        except duckdb.Error as error:
+            raise HeadwayError(f"query: {str(error).strip()}\n{_tables_in_words()}") from None
+
+
+def _check(sql: str, connection: duckdb.DuckDBPyConnection) -> None:
+    """SpecError unless it is one statement that only reads."""
+    import duckdb
+
+    try:
+        statements = connection.extract_statements(sql)
+    except (duckdb.Error, UnicodeError) as error:
+        raise HeadwayError(f"query: {str(error).strip()}\n{_tables_in_words()}") from None
+    if not statements:
+        raise SpecError(
+            f'query: no SQL; for example: headway query "select run, steps from runs"\n{_tables_in_words()}'
+        )
+    if len(statements) > 1:
+        raise SpecError(f"query: {len(statements)} statements; give exactly one SELECT")
+    (statement,) = statements
+    if statement.type == duckdb.StatementType.SELECT:
+        return
+    if statement.type == duckdb.StatementType.EXPLAIN and (found := _EXPLAIN.match(statement.query)):
+        _check(found["explained"], connection)  # EXPLAIN ANALYZE does what it explains
+        return
+    kind = statement.type.name
+    raise SpecError(
+        f"query: only SELECT and EXPLAIN of a SELECT are allowed, because a query never changes a run; got {kind}"
+    )
+
+
+def _make_tables(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None:
+    import duckdb
+
+    for table in TABLES:
+        parts = [
+            f"select {quoted(run.name)} as run, * from ({select_table(run.folder, table, connection)})" for run in runs
+        ]
+        rows = " union all ".join(parts) or f"select ''::varchar as run, * from {no_rows(table)}"
+        try:
+            connection.execute(f"create temp view {table} as {rows}")
+        except (duckdb.InterruptException, duckdb.OutOfMemoryException):
+            raise
+        except duckdb.Error:
+            for run in runs:
+                run.table(table)  # whose it is that cannot be read says so
+            raise
+    for name, shape in RATES.items():
+        connection.execute(f"create temp view {name} as {rates(name, f'select * from {shape.base}', 'run')}")
+    connection.execute(f"create table runs ({', '.join(f'{name} {kind}' for name, kind in RUN_COLUMNS.items())})")
+    for run in runs:
+        figures = result(run)
+        marks = ", ".join("?" for _ in RUN_COLUMNS)
+        connection.execute(f"insert into runs values ({marks})", [figures.get(name) for name in RUN_COLUMNS])
+
+
+def _lock(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None:
+    """From here on only the files that the tables are read from can be opened."""
+    files = ", ".join(quoted(run.folder.tables / f"{table}.parquet") for run in runs for table in TABLES)
+    connection.execute(f"set allowed_paths = [{files}]")
+    connection.execute("set enable_external_access = false")
+    connection.execute("set lock_configuration = true")
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    cursor = connection.execute(sql)
+    names = [column[0] for column in cursor.description or ()]
+    rows: list[tuple[Any, ...]] = []
+    while some := cursor.fetchmany(ROWS_AT_ONCE):
+        rows += some
+        if len(rows) > MOST_ROWS:
+            raise HeadwayError(
+                f"query: more than {MOST_ROWS:,} rows; ask for fewer (limit, group by), or read "
+                "<run>/tables/*.parquet with DuckDB or pandas"
+            )
+    return names, rows
+
+
+@contextmanager
+def _interrupted_after(seconds: float, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Again and again: an interrupt reaches only the statement that runs just then."""
+    over = threading.Event()
+    deadline = time.monotonic() + seconds
+
+    def watch() -> None:
+        while not over.wait(max(0.05, deadline - time.monotonic())):
+            connection.interrupt()
+
+    watcher = threading.Thread(target=watch, name="query limit", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _tables_in_words() -> str:
+    return f"Tables: runs, {', '.join([*TABLES, *RATES])} (columns: docs/formats.md)"

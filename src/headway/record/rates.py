@@ -49,7 +49,7 @@ RATES = {
     "task_rates": Rates(
         "task_samples",
         ("node", "task", "attempt", "sampler"),
-        ("rss", "threads"),
+        ("rss", "memory", "threads"),
         {"cpu_seconds": "cpus", **_NETWORK, **_DISK, "context_switches": "context_switches"},
     ),
 }

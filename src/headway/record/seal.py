@@ -10,16 +10,21 @@ from typing import Any
 from headway.record.files import to_json, write_atomically
 from headway.record.folder import ENDED, FORMAT, RunFolder
 from headway.record.run import Run
+from headway.record.storage import writing
 from headway.record.summary import FIGURES
 from headway.record.tables import is_sealed, mark_sealed, write_tables
 
 
 def seal(folder: RunFolder) -> None:
-    (folder.tables / "sealed.json").unlink(missing_ok=True)  # of an earlier launch
-    sizes = write_tables(folder)
-    summary = Run(folder).summary()
-    write_atomically(folder.path / "result.json", to_json({"format": FORMAT, "figures": FIGURES, **summary}, indent=1))
-    mark_sealed(folder, sizes)
+    """StorageError where the disk does not take it: then the tables are read from the events, as before."""
+    with writing(folder.path):
+        (folder.tables / "sealed.json").unlink(missing_ok=True)  # of an earlier launch
+        sizes = write_tables(folder)
+        summary = Run(folder).summary()
+        write_atomically(
+            folder.path / "result.json", to_json({"format": FORMAT, "figures": FIGURES, **summary}, indent=1)
+        )
+        mark_sealed(folder, sizes)
 
 
 def result(run: Run) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from headway.errors import FormatError
 from headway.record.distributions import distributions, step_seconds_of
+from headway.record.lost import steps_lost
+from headway.record.programs import last_loss, program_warnings, updates_told
 from headway.record.tables import connected, select_table
 from headway.record.usage import usage, warnings
 from headway.spec.cluster import ROLES
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from headway.record.run import Run
 
-FIGURES = 7  # to be raised when a figure gets another name or meaning: results that were stored before are made again
+FIGURES = 10  # to be raised when a figure gets another name or meaning: results that were stored before are made again
 NUM_LARGEST = 3  # variables that are named for each server
 # Settings of a strategy, and the kinds for which they mean something.
 SETTINGS = {
@@ -50,12 +52,6 @@ SHARED = {
                if(count(distinct task) = $tasks, sum(examples), max(sum(examples)) over ()) as examples
         from parts group by generation, step""",
 }
-# A user's own program says how far all tasks together are, and each of them says so: an update is what no report before
-# has told of. Or each counts its own.
-TOLD = """
-    with heard as (select t - seconds as since, t, step, coalesce(max(step) over (order by t, step rows between
-                   unbounded preceding and 1 preceding), step - num_steps) as before from steps)
-    select since, t, greatest(step - before, 0) as updates, $examples as examples from heard"""
 TASKS = """
 select task, sum(accepted) as gradients, sum(num_steps - accepted) as dropped,
        sum(examples // num_steps * accepted) as examples, count(distinct attempt) as attempts,
@@ -82,9 +78,33 @@ BATCH = "select sum(updates * examples) / sum(updates), min(examples), max(examp
 TRAINING_SECONDS = """
 select sum(seconds) from (select max(t) - min(t - seconds) as seconds from steps group by launch)
 """
-IS_LAST_WORD = "kind = 'finished' and t >= coalesce((select max(t) from steps), 0)"
+# Which state of the variables rows speak of. Rows of older runs do not say: then the last that was made before them.
+# Times are asked last: a clock may have jumped.
+MADE_BEFORE = """
+    (select arg_max((data->>'$.generation')::integer, t) from events
+     where kind = 'initialized' and t <= row.t)"""
+FIRST_MADE = "(select min((data->>'$.generation')::integer) from events where kind = 'initialized')"
+EVALUATED = f"""
+    select step, accuracy, loss, t,
+           coalesce(generation, {MADE_BEFORE}, {FIRST_MADE}, attempt, 0) as generation from evaluations row"""
+# What the chief said at the end of the exported model; it holds if nobody trained on after it.
+LAST_WORD = f"""
+    select * from (
+        select (data->>'$.step')::bigint as step, (data->>'$.accuracy')::double as accuracy,
+               (data->>'$.loss')::double as loss, t,
+               coalesce((data->>'$.generation')::integer, {MADE_BEFORE}, {FIRST_MADE}, 0) as generation
+        from events row where kind = 'finished')
+    where generation >= coalesce((select max(generation) from steps), 0)"""
+NEWEST = "order by generation desc, step desc, t desc limit 1"
 BAD_RECORDS = """
 select count(distinct (data->>'$.file') || ' ' || (data->>'$.offset')) from events where kind = 'bad_record'
+"""
+TRAIN_LOSS = """
+with latest as (select loss, penalty, num_steps, sum(num_steps) over (order by t desc, task rows unbounded preceding)
+                - num_steps as later from steps)
+select sum(loss * num_steps) / sum(num_steps) filter (loss is not null),
+       sum(penalty * num_steps) / sum(num_steps) filter (penalty is not null)
+from latest where later < 50
 """
 STALENESS = """
 with gradients as (select unnest(staleness) as s from steps)
@@ -109,7 +129,10 @@ def summarize(run: Run) -> dict[str, Any]:
             "state": facts["state"],
             "reason": facts.get("reason"),
             "strategy": strategy["kind"],
-            **{name: strategy.get(name) if strategy["kind"] in kinds else None for name, kinds in SETTINGS.items()},
+            **{
+                name: strategy.get(name) if strategy["kind"] in kinds and not is_program else None
+                for name, kinds in SETTINGS.items()  # of the engine's strategies; a program has its own ways
+            },
             "command": shlex.join(workload["command"]) if is_program else None,
             "model": None if is_program else workload["model"]["name"],
             "dataset": None if is_program else workload["dataset"]["name"],
@@ -130,6 +153,7 @@ def summarize(run: Run) -> dict[str, Any]:
             "effective_batch_max": batch_max,
             "dropped": sum(task["dropped"] for task in tasks),
             **_quality(connection),
+            **({"train_loss": last_loss(connection), "penalty": None} if is_program else _train_loss(connection)),
             "seconds": _seconds(facts),
             "training_seconds": _one(connection, TRAINING_SECONDS)[0],
             "time_to_train": _time_to_train(connection, facts),
@@ -137,17 +161,14 @@ def summarize(run: Run) -> dict[str, Any]:
             "spread": _spread(connection),
             "tasks": tasks,
             **_variables(connection, counts["ps"]),
-            **usage(connection, run),
+            **usage(connection, run, _launch(run)),
             "site": job["site"]["kind"],
             "layout": job.get("layout"),
             "dilation": job["site"].get("dilation") or 1.0,
-            "warnings": warnings(connection, run.choices),
+            "warnings": [*warnings(connection, run.choices), *(_told_warnings(connection, job) if is_program else [])],
             "restarts": _count(connection, "restarting"),
             "rollbacks": _count(connection, "rollback"),
-            "steps_lost": _one(
-                connection,
-                "select coalesce(sum((data->>'$.steps_lost')::bigint), 0) from events where kind = 'rollback'",
-            )[0],
+            "steps_lost": steps_lost(connection, job),
             "reported": _reported(connection),
             "bad_records": _one(connection, BAD_RECORDS)[0],
             "created": facts.get("created"),
@@ -164,25 +185,14 @@ def updates_made(job: dict[str, Any]) -> str:
     `steps`, in which `accepted` is known everywhere (`with_accepted`)."""
     workload, cluster, strategy = job["workload"], job["cluster"], job["strategy"]
     num_tasks = sum(int(cluster[role]["count"]) for role in ("chief", "worker"))
-    return _told(workload, strategy, num_tasks) if "command" in workload else _made(strategy, num_tasks)
+    if "command" in workload:
+        return updates_told(workload, strategy, num_tasks)
+    return SHARED.get(strategy["kind"], EACH_GRADIENT).replace("$tasks", str(num_tasks))
 
 
 def with_accepted(steps: str) -> str:
     """SQL. Before there was `accepted`, every gradient entered an update."""
     return f"select * replace (coalesce(accepted, num_steps) as accepted) from ({steps})"
-
-
-def _made(strategy: dict[str, Any], num_tasks: int) -> str:
-    return SHARED.get(strategy["kind"], EACH_GRADIENT).replace("$tasks", str(num_tasks))
-
-
-def _told(workload: dict[str, Any], strategy: dict[str, Any], num_tasks: int) -> str:
-    """Of a user's own program, whose updates take a batch of every task, or of one."""
-    if workload["report"]["steps"] == "own":
-        return _made(strategy, num_tasks)
-    size = workload["batch_size"]
-    taken = num_tasks if strategy["kind"] in ("ps-sync", "allreduce") else 1
-    return TOLD.replace("$examples", "null" if size is None else str(int(size) * taken))
 
 
 def _reported(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
@@ -224,39 +234,45 @@ def _time_to_train(connection: duckdb.DuckDBPyConnection, facts: dict[str, Any])
     """From the command to the end of the last step, summed over launches: what a user waits for the training, with
     provisioning, starting and evaluations in it, without the last evaluation and export."""
     last = dict(connection.execute("select launch, max(t) from steps group by launch").fetchall())
-    times = [last[n] - launch["started"] for n, launch in enumerate(facts["launches"], 1) if n in last]
+    times = [max(0.0, last[n] - launch["started"]) for n, launch in enumerate(facts["launches"], 1) if n in last]
     return sum(times) if times else None
 
 
 def reached_steps(connection: duckdb.DuckDBPyConnection) -> int:
     """The global step at the end: the chief's last word, else the newest generation's highest step."""
-    last = _one(
-        connection,
-        f"select arg_max((data->>'$.step')::bigint, t) from events where {IS_LAST_WORD}",
-    )[0]
+    last, *_ = _one(connection, f"{LAST_WORD} {NEWEST}") or (None,)
     if last is None:
-        last = _one(
+        last, *_ = _one(
             connection,
             "with every as (select generation, step from steps union all select generation, step from updates)"
             " select arg_max(step, (coalesce(generation, 0), step)) from every",
-        )[0]
+        )
     return int(last or 0)
 
 
 def _quality(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
-    """Accuracy and loss on the whole test set, and the mean training loss at the end, weight decay apart.
+    """Accuracy and loss on the whole test set.
 
-    The chief's last word is about the exported model; before that, the last evaluation counts. (An evaluator that lags
-    behind may evaluate an older checkpoint after the chief's last word.)
+    The chief's last word is about the exported model; before that, the evaluation of the newest generation's highest
+    step counts, whenever it was made.
     """
-    last = _one(
-        connection,
-        "select (data->>'$.accuracy')::double, (data->>'$.loss')::double, (data->>'$.step')::bigint from events"
-        f" where {IS_LAST_WORD} order by t desc limit 1",
-    ) or _one(connection, "select accuracy, loss, step from evaluations order by t desc limit 1")
-    train, penalty = _one(connection, "select avg(loss), avg(penalty) from (from steps order by t desc limit 50)")
-    accuracy, loss, step = last or (None, None, None)
-    return {"accuracy": accuracy, "loss": loss, "evaluated_step": step, "train_loss": train, "penalty": penalty}
+    last = _one(connection, f"{LAST_WORD} {NEWEST}") or _one(connection, f"{EVALUATED} {NEWEST}")
+    step, accuracy, loss, *_ = last or (None, None, None)
+    return {"accuracy": accuracy, "loss": loss, "evaluated_step": step}
+
+
+def _train_loss(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    """The mean of the last 50 gradients of all tasks together, weight decay apart. A call of many steps has one loss,
+    the mean of them all."""
+    train, penalty = _one(connection, TRAIN_LOSS)
+    return {"train_loss": train, "penalty": penalty}
+
+
+def _told_warnings(connection: duckdb.DuckDBPyConnection, job: dict[str, Any]) -> list[str]:
+    training = [
+        f"{role}/{index}" for role in ("chief", "worker") for index in range(int(job["cluster"][role]["count"]))
+    ]
+    return program_warnings(connection, job["workload"], job["strategy"], training)
 
 
 def _staleness(connection: duckdb.DuckDBPyConnection) -> dict[str, Any] | None:
@@ -309,7 +325,7 @@ def _variables(connection: duckdb.DuckDBPyConnection, num_ps: int) -> dict[str, 
 
 def _seconds(facts: dict[str, Any]) -> float | None:
     """Wall time of all launches together; of one that was killed, nothing is known but its beginning."""
-    times = [launch["ended"] - launch["started"] for launch in facts["launches"] if "ended" in launch]
+    times = [max(0.0, launch["ended"] - launch["started"]) for launch in facts["launches"] if "ended" in launch]
     return sum(times) if times else None
 
 

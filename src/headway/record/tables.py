@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from headway.record.clocks import Clocks
 from headway.record.files import read_events, to_json, write_atomically
 from headway.record.folder import FORMAT, RunFolder
 from headway.record.rates import RATES, rates
+from headway.record.sources import merged
 
 if TYPE_CHECKING:
     import duckdb
@@ -34,6 +35,8 @@ class Table:
     """Where its events are."""
     who: str = "task"
     """What the file's name says, as a column."""
+    merged: Callable[[str], str] | None = None
+    """SQL for its rows, of SQL for one row of each event; None: they are the same."""
 
     @property
     def names(self) -> list[str]:
@@ -48,7 +51,7 @@ _COUNTED = {
 
 TABLES: dict[str, Table] = {
     "steps": Table(
-        ("step",),
+        ("step", "told"),
         {
             "t": "DOUBLE",
             "attempt": "INTEGER",
@@ -64,7 +67,9 @@ TABLES: dict[str, Table] = {
             "warmup": "BOOLEAN",
             "accepted": "INTEGER",
             "penalty": "DOUBLE",
+            "source": "VARCHAR",
         },
+        merged=merged,
     ),
     "updates": Table(
         ("update",),
@@ -89,6 +94,7 @@ TABLES: dict[str, Table] = {
             "loss": "DOUBLE",
             "num_examples": "BIGINT",
             "seconds": "DOUBLE",
+            "generation": "INTEGER",
         },
     ),
     "checkpoints": Table(
@@ -146,6 +152,7 @@ TABLES: dict[str, Table] = {
             "received_bytes": "BIGINT",
             "sent_bytes": "BIGINT",
             "retransmitted": "BIGINT",
+            "memory": "BIGINT",
         },
         folder="metrics",
         who="node",
@@ -197,9 +204,13 @@ def write_tables(folder: RunFolder) -> dict[str, int]:
         for table, shape in TABLES.items():
             final = folder.tables / f"{table}.parquet"
             temporary = final.with_suffix(".tmp")
-            with rows_of_events(connection, folder, table) as rows:
-                ordered = f"select * from ({rows}) order by t, {shape.who}"
-                connection.execute(f"copy ({ordered}) to {quoted(temporary)} (format parquet, compression zstd)")
+            try:
+                with rows_of_events(connection, folder, table) as rows:
+                    ordered = f"select * from ({rows}) order by t, {shape.who}"
+                    connection.execute(f"copy ({ordered}) to {quoted(temporary)} (format parquet, compression zstd)")
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
             temporary.replace(final)
     return sizes
 
@@ -234,7 +245,8 @@ def rows_of_events(connection: duckdb.DuckDBPyConnection, folder: RunFolder, tab
                 f"from read_ndjson_objects({quoted(_readable(connection, path, Path(scratch)))}) where {wanted}"
             )
             parts.append(clocks.corrected(rows, who_wrote(path)) if clocks else rows)
-        yield " union all ".join(parts) or no_rows(table)
+        rows = " union all ".join(parts) or no_rows(table)
+        yield shape.merged(rows) if shape.merged else rows
 
 
 def no_rows(table: str) -> str:

@@ -1,7 +1,8 @@
 """What nodes and tasks used while they trained, from the monitors' counters.
 
-The window is that of the rates: from when every task has left its warm-up to the last step, of each launch. Counters
-are compared between the first and the last sample in it, of one sampler: a gap counts for nobody.
+The window is that of the rates: from when every task has left its warm-up to the last step, of each launch. In a run
+without such a step, as of a program that tells nobody of its steps, it is the time in which its training tasks ran.
+Counters are compared between the first and the last sample in it, of one sampler: a gap counts for nobody.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from headway.record import standstills
 from headway.record.rates import rates
 from headway.record.tables import select_table
 
@@ -22,6 +24,11 @@ SPAN = """
 with warm as (select launch, task, min(t - seconds) as since from steps where not warmup group by launch, task),
      begun as (select launch, max(since) as first from warm group by launch)
 select launch, first, max(t) as last from steps join begun using (launch) group by launch, first
+"""
+RAN = """
+with sampled as (select t, {launch} from task_samples where split_part(task, '/', 1) in ('chief', 'worker'))
+select launch, min(t) as first, max(t) as last from sampled
+where not exists (from trained) group by launch
 """
 NODE_COUNTERS = {
     "cpu_seconds": "cpus",
@@ -42,11 +49,12 @@ FULL_LINK = 0.7
 TASK_TRAFFIC = ("received_bytes", "sent_bytes", "loopback_received_bytes", "loopback_sent_bytes", "retransmitted")
 
 
-def usage(connection: duckdb.DuckDBPyConnection, run: Run) -> dict[str, Any]:
-    """`connection`: has the view `steps`, with the launch of each."""
-    connection.execute(f"create temp view span as {SPAN}")
+def usage(connection: duckdb.DuckDBPyConnection, run: Run, launch: str) -> dict[str, Any]:
+    """`connection`: has the view `steps`, with the launch of each. `launch`: SQL that names the launch of a row."""
     for table in ("node_samples", "task_samples"):
         connection.execute(f"create temp view {table} as {select_table(run.folder, table, connection)}")
+    connection.execute(f"create temp table trained as {SPAN}")
+    connection.execute(f"create temp table span as from trained union all ({RAN.format(launch=launch)})")
     asked = _asked(connection)
     full, nobody = _full(connection, asked)
     nodes = [{**asked.get(node["node"], {}), **node, "full": full.get(node["node"], {})} for node in _nodes(connection)]
@@ -89,8 +97,9 @@ def _tasks(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
         f"""
         with inside as (from task_samples join span on t between first and last),
              worked as (
-                select task, sum(cpu) / nullif(sum(seconds), 0) as cpus, max(rss) as rss_peak from (
-                    select task, max(rss) as rss, max(t) - min(t) as seconds,
+                select task, sum(cpu) / nullif(sum(seconds), 0) as cpus, max(rss) as rss_peak,
+                       max(memory) as memory_peak from (
+                    select task, max(rss) as rss, max(memory) as memory, max(t) - min(t) as seconds,
                            arg_max(cpu_seconds, t) - arg_min(cpu_seconds, t) as cpu
                     from inside group by task, attempt, sampler, launch) group by task),
              made as (
@@ -116,7 +125,7 @@ def _full(
 ) -> tuple[dict[str, dict[str, float]], float | None]:
     """For each node the shares of time in which what it had was used up: its CPUs (of a burstable one: what it was
     allowed at that moment), its interface inwards, outwards and both ways at once; and the share in which that was so
-    of no node: then they waited for each other, or for latency."""
+    of no node. Why not is not known: they may wait for each other, for latency, for input."""
     limits = [
         (node, (each := facts["limits"]).get("cpus"), each.get("rate"))
         for node, facts in asked.items()
@@ -166,26 +175,42 @@ def limits_of(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def warnings(connection: duckdb.DuckDBPyConnection, choices: list[dict[str, Any]]) -> list[str]:
-    """What was asked of the site and not got."""
+    """What was asked of the site and not got, who failed in a run that did not, and who stood still."""
     from headway.units import format_rate, format_seconds
 
     found = [f"{each['path']}: {reason}" for each in choices if (reason := _warned(str(each["reason"])))]
     for (data,) in connection.execute(
-        "select data from events where kind in ('network_measured', 'not_limited') order by t"
+        "select data from events where kind in ('network_measured', 'not_limited', 'failure_ignored') order by t"
     ).fetchall():
         event = json.loads(data)
         if event["kind"] == "not_limited":
             found += [f"node {event['node']}: {problem}" for problem in event["problems"]]
+        elif event["kind"] == "failure_ignored":
+            found.append(f"{event['task']} failed: {event['reason']}; {event['why']}")
         elif not event["ok"]:
             say = format_seconds if event["what"] == "round_trip" else format_rate
             where = " to ".join(event[key] for key in ("node", "to") if key in event)
             what = event["what"].replace("_", " ")
             found.append(f"{what} {where}".rstrip() + f": asked {say(event['asked'])}, got {say(event['got'])}")
+    for (data,) in connection.execute("select data from events where kind = 'clock_jumped' order by t").fetchall():
+        found.append(jump_in_words(json.loads(data)))
     for (task,) in connection.execute(
         "select distinct task from events where kind = 'ready' and data->>'$.native_precision' = 'false' order by task"
     ).fetchall():
         found.append(f"{task} has no arithmetic for workload.precision: it is slower than float32 there")
-    return found
+    return found + standstills.warnings(connection)
+
+
+def jump_in_words(event: Mapping[str, Any]) -> str:
+    """Of an event `clock_jumped`."""
+    from headway.units import format_seconds
+
+    seconds = float(event["seconds"])
+    size = format_seconds(abs(seconds))
+    if event["between_launches"]:
+        return f"the machine's clock is {size} behind the end of the last launch: times in the record go on from there"
+    way = "forward" if seconds > 0 else "back"
+    return f"the machine's clock was set {way} by {size}: times in the record do not follow it"
 
 
 def _warned(reason: str) -> str | None:

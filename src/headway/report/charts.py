@@ -14,6 +14,7 @@ import numpy as np
 
 from headway.metrics.estimate import Estimate
 from headway.metrics.scaling import Point, Trend, trend
+from headway.plural import counted
 from headway.report.baseline import baseline_of
 from headway.report.costs import cost_at_rate, whole_cost
 from headway.report.groups import Collection, Digests, Group, has_each_size_once, lines_of
@@ -146,7 +147,11 @@ def _add_trends(
     if chart["name"] != "throughput":
         ends = [1, most]
         for size in sizes if chart["name"] == "speedup" else sizes[:1]:
-            name = "ideal" if chart["name"] == "efficiency" or len(sizes) == 1 else f"ideal, against {size} tasks"
+            name = (
+                "ideal"
+                if chart["name"] == "efficiency" or len(sizes) == 1
+                else f"ideal, against {counted(size, 'task')}"
+            )
             ideal = [end / size for end in ends] if chart["name"] == "speedup" else [1, 1]
             chart["series"].append({"name": name, "style": "ideal", "color": None, "x": ends, "y": ideal})
     for series in measured:
@@ -186,7 +191,15 @@ def fitted(members: list[Group], digests: Digests) -> Trend | None:
     return trend(points, "usl" if sizes > 3 else "amdahl") if sizes > 2 else None
 
 
+MISFITS = {
+    "slower": "more tasks are slower than one",
+    "superlinear": "the rate grows faster than the number of tasks",
+}
+
+
 def about(law: Trend) -> str:
     kind = "Amdahl's law" if law.law == "amdahl" else "the universal scalability law"
+    if law.misfit:
+        return f"{kind} does not fit: {MISFITS[law.misfit]}"
     peak = f"; the most at {law.peak:.0f} tasks" if law.peak else ""
     return f"{kind}: {law.contention:.1%} cannot be done at the same time{peak}; off by {law.residual:.1%} on average"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headway.bench.search import choice_text, not_found_text
 from headway.metrics.estimate import Estimate, estimate
+from headway.plural import counted
 from headway.report.settings import told
 from headway.report.words import say
 
@@ -172,7 +173,9 @@ def _group(trial: Trial) -> Group:
     counting = [run for run in trial.runs if run.counts]
     marked = sorted({mark for run in counting for mark in run.marks})
     settings = _told(trial).settings
-    marks = [f"{mark} ({sum(mark in run.marks for run in counting)} of {len(counting)} runs)" for mark in marked]
+    marks = [
+        f"{mark} ({sum(mark in run.marks for run in counting)} of {counted(len(counting), 'run')})" for mark in marked
+    ]
     others = [run for run in trial.runs if not run.counts and (run.folder.path / "run.json").is_file()]
     return Group(
         label=_told(trial).name,

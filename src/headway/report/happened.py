@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from headway.plural import counted
+from headway.record import standstills
 from headway.record.folder import LAUNCHER
 from headway.units import format_seconds
 
@@ -15,8 +17,9 @@ if TYPE_CHECKING:
 
 MOST_OF_A_KIND = 60  # marks on one line of a page; of more every so-manieth is shown, and the page says so
 TROUBLE = {
-    "restarting", "given_up", "regrouping", "rollback", "stalled", "unresponsive", "silent", "blocked", "agent_lost",
-    "kill_overdue", "sampler_failed", "failed", "disconnected", "not_limited",
+    "restarting", "given_up", "regrouping", "rollback", "stalled", "unresponsive", "silent", "stopped", "blocked",
+    "agent_lost", "kill_overdue", "sampler_failed", "failed", "disconnected", "not_limited", "clock_jumped",
+    "failure_ignored",
 }  # fmt: skip
 CALM = {
     "state", "task_started", "task_exited", "going_on", "unblocked", "stop_asked", "exported", "initialized",
@@ -92,12 +95,16 @@ def _end_of_warmup(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]
 
 def _text(kind: str, task: str, event: dict[str, Any]) -> str:
     who = event.get("task") or (task if task != LAUNCHER else event.get("node") or "")
+    if still := standstills.words(kind, event):
+        return still
     if kind == "state":
         words = f"the run is {event.get('state')}"
     elif kind == "task_exited":
         words = f"{who} ended with code {event.get('code')}"
     elif kind == "rollback":
-        words = f"back to step {event.get('step')}: {event.get('steps_lost')} steps lost"
+        lost = event.get("steps_lost")  # of a file that anybody may have written
+        lost = counted(lost, "step") if isinstance(lost, int) else f"{lost}"
+        words = f"back to step {event.get('step')}: {lost} lost"
     elif kind == "initialized":
         words = f"{who}: variables {event.get('how')}, at step {event.get('step')}"
     elif kind == "cpu_limited":

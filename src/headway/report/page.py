@@ -62,7 +62,7 @@ def page(
             "headway": __version__,
             "made": time.time(),
             "title": title or _title(collections, digests),
-            **of_page(digests, sweeps),
+            **of_page(digests, sweeps, collections),
             "collections": [_collection(one, digests) for one in collections],
             "published": published(collections, digests),
             "every_run": every_run(digests),

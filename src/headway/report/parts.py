@@ -7,6 +7,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
+from headway.plural import counted
 from headway.report.found import no_trouble
 from headway.report.page import Page
 from headway.report.run_entries import escaped, run_entry
@@ -91,7 +92,12 @@ def _tiles(page: Page) -> list[tuple[str, str]]:
         found.append((f"{number(best['examples_per_s']['value'], 4)}/s", f"most examples: {best['configuration']}"))
     if faster := [row for row in rows if row.get("speedup") and row["tasks"] > 1]:
         best = max(faster, key=lambda row: float(row["speedup"]["value"]))
-        found.append((say(best["speedup"]["value"], "times"), f"highest speed-up, with {best['tasks']} training tasks"))
+        found.append(
+            (
+                say(best["speedup"]["value"], "times"),
+                f"highest speed-up, with {counted(best['tasks'], 'training task')}",
+            )
+        )
     if exact := [row for row in rows if row.get("accuracy")]:
         best = max(exact, key=lambda row: float(row["accuracy"]["value"]))
         found.append((say(best["accuracy"]["value"], "accuracy"), f"best test accuracy: {best['configuration']}"))
@@ -251,7 +257,7 @@ def links(paths: list[str], page: Page) -> str:
     )
     if len(numbers) <= FEW_LINKS:
         return listed
-    return f'<details class="many"><summary>{len(numbers)} runs</summary>{listed}</details>'
+    return f'<details class="many"><summary>{counted(len(numbers), "run")}</summary>{listed}</details>'
 
 
 # --- learning, time line -------------------------------------------------------------------------------------------
@@ -277,8 +283,11 @@ def _not_finite(page: Page) -> str:
     """Which losses became not finite: a line cannot show that."""
     trained = [(run["name"], run["curves"]["train"]) for run in page["runs"] if run.get("curves")]
     wrong = [(name, train["not_finite"]) for name, train in trained if train and train["not_finite"]]
-    said = [f"{name} at step {one['first_step']:,} ({one['values']:,} of {one['of']:,} values)" for name, one in wrong]
-    more = f"; and of {len(said) - FEW_LINKS} more runs" if len(said) > FEW_LINKS else ""
+    said = [
+        f"{name} at step {one['first_step']:,} ({one['values']:,} of {counted(one['of'], 'value')})"
+        for name, one in wrong
+    ]
+    more = f"; and of {counted(len(said) - FEW_LINKS, 'more run')}" if len(said) > FEW_LINKS else ""
     return f" The loss became not finite: {'; '.join(said[:FEW_LINKS])}{more}." if said else ""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from headway.plural import counted
 from headway.report.happened import not_shown
 from headway.report.words import commit_in_words, number, say
 
@@ -69,7 +70,9 @@ def _facts(run: dict[str, Any], page: dict[str, Any]) -> str:
         "accuracy": say(figures["accuracy"], "accuracy") if figures["accuracy"] is not None else None,
         "test loss": number(figures["loss"], 4) if figures["loss"] is not None else None,
         "training loss": number(figures["train_loss"], 4) if figures["train_loss"] is not None else None,
-        "restarts": f"{figures['restarts']}, {figures['steps_lost']} steps lost" if figures["restarts"] else None,
+        "restarts": f"{figures['restarts']}, {counted(figures['steps_lost'], 'step')} lost"
+        if figures["restarts"]
+        else None,
         "events on the time line": not_shown(run["events"]),
         "findings": "; ".join(dict.fromkeys(found)) or None,
         "contradicts itself": "; ".join(run["contradictions"]) or None,

@@ -12,6 +12,7 @@ import numpy as np
 
 from headway.metrics.estimate import Estimate
 from headway.metrics.scaling import Point, Speedup, kind_of, speedup
+from headway.plural import counted
 from headway.report.baseline import baseline_of, why_none
 from headway.report.groups import SYNTHETIC, Collection, Digests, Group
 from headway.report.words import commit_in_words
@@ -66,7 +67,7 @@ def _at_most(collection: Collection, digests: Digests) -> str:
     least = min((one for one in known if one and one.num > 1), key=lambda one: one.confidence_limit, default=None)
     if least is None or least.confidence_limit >= 0.95:
         return ""
-    return f" (of {least.num} runs with {least.confidence_limit:.0%} at most)"
+    return f" (of {counted(least.num, 'run')} with {least.confidence_limit:.0%} at most)"
 
 
 def results(collection: Collection, digests: Digests) -> Table:

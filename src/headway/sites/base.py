@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from headway import clock
 from headway.agent import protocol
-from headway.errors import SiteError
+from headway.errors import SiteError, StorageError
 from headway.record.folder import RunFolder
 from headway.spec.cluster import Task
 from headway.spec.job import Job
@@ -49,6 +50,8 @@ class SitePlan:
     """Bytes per second of one link that all traffic between nodes crosses."""
     dilation: float = 1.0
     """Seconds here for one second there."""
+    outbound: str | None = None
+    """The way out of a private network, for tasks that may reach other hosts (outbound.py)."""
 
 
 @dataclass
@@ -104,6 +107,8 @@ class Node:
                 message = await asyncio.wait_for(self.receive(), limit)
         except TimeoutError:
             raise SiteError(f"the agent of node {self.name} did not answer within {limit:g} s") from None
+        if message is not None and message.get("say") == "storage":
+            raise StorageError(message["error"])
         if message is None or message.get("say") != what:
             raise SiteError(f"the agent of node {self.name} ended or misspoke instead of {what!r}: {message}")
         return message
@@ -112,7 +117,9 @@ class Node:
         """The first words with its agent."""
         name = f"{AGENT}-{self.name}"
         files = {"events": str(folder.events(name)), "metrics": str(folder.metrics(self.name))}
-        self.send("hello", version=protocol.VERSION, lease=lease, node=self.name, files=files)
+        self.send(
+            "hello", version=protocol.VERSION, lease=lease, node=self.name, files=files, clock_offset=clock.handed_on()
+        )
         self.facts = (await self.expect("ready", START_LIMIT))["facts"]
 
 

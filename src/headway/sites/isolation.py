@@ -41,7 +41,7 @@ def candidates() -> list[Isolation]:
             continue
         found += [
             Isolation((*base, "--net", *_PROCESSES, "--"), True, True, f"private network and processes, {who}"),
-            Isolation((*base, "--net", "--"), True, False, f"private network, {who}"),
+            Isolation((*base, "--net", "--mount", "--"), True, False, f"private network, {who}"),
             Isolation((*base, *_PROCESSES, "--"), False, True, f"private processes, {who}"),
         ]
     return found

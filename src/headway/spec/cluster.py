@@ -8,6 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 Role = Literal["chief", "worker", "ps", "evaluator"]
+MOST_TASKS = 1024  # of one role
+MOST_CORES = 4096  # of one machine: more than Linux has on any
+MOST_EXAMPLES = 2**31 - 1  # of a batch, and of what a data set can have: tables hold them in 32 bits
 ROLES: tuple[Role, ...] = ("chief", "worker", "ps", "evaluator")
 
 
@@ -65,14 +68,18 @@ class Threads(Strict):
 
 
 class RoleSettings(Strict):
-    count: Annotated[int, Field(ge=0, le=1024)] = 0
+    count: Annotated[int, Field(ge=0, le=MOST_TASKS)] = 0
     """How many tasks of this role."""
     threads: Threads = Threads()
     """TensorFlow's thread pools in each task of this role."""
-    cores: Annotated[int, Field(ge=1)] | list[Annotated[int, Field(ge=0)]] | None = None
+    cores: (
+        Annotated[int, Field(ge=1, le=MOST_CORES)]
+        | Annotated[list[Annotated[int, Field(ge=0, lt=MOST_CORES)]], Field(min_length=1, max_length=MOST_CORES)]
+        | None
+    ) = None
     """Number of cores each task is pinned to (given out in turn), or a list of core ids for all of them.
     Default: not pinned."""
-    batch_size: Annotated[int, Field(ge=1)] | None = None
+    batch_size: Annotated[int, Field(ge=1, le=MOST_EXAMPLES)] | None = None
     """Examples per step of each training task of this role, for unlike machines. Default: workload.batch_size. Not
     together with workload.global_batch_size."""
     devices: Annotated[int, Field(ge=1, le=64)] = 1
@@ -94,7 +101,7 @@ class Cluster(Strict):
     """Parameter servers: they hold the variables."""
     evaluator: RoleField = RoleSettings()
     """0 or 1 task that evaluates each new checkpoint apart from training."""
-    training: Annotated[int, Field(ge=1, le=1024)] | None = None
+    training: Annotated[int, Field(ge=1, le=MOST_TASKS)] | None = None
     """Short for one chief and this many training tasks in all; not together with chief or worker."""
 
     @model_validator(mode="after")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from headway.spec.cluster import Strict
+from headway.spec.cluster import MOST_EXAMPLES, Strict
 
 # What a command may ask to be told, in braces: --task_index={task_index}
 PLACEHOLDERS = (
@@ -33,10 +33,25 @@ def filled_in(text: str, values: dict[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda found: values[found[1]], text)
 
 
+def begins_with_placeholder(text: str) -> bool:
+    """Such a text is meant as it is, although YAML takes braces for a mapping."""
+    return _PLACEHOLDER.match(text) is not None
+
+
+def _as_written(value: Any) -> Any:
+    """YAML reads {model_dir} as a mapping with one key and no value."""
+    if isinstance(value, dict) and len(value) == 1 and list(value.values()) == [None]:
+        return f"{{{next(iter(value))}}}"
+    return value
+
+
+Text = Annotated[str, BeforeValidator(_as_written, json_schema_input_type=str)]
+
+
 def _words(command: Any) -> Any:
     """A command in one string is split as a shell would; nothing of it is run by a shell."""
     if not isinstance(command, str):
-        return [str(word) for word in command] if isinstance(command, (list, tuple)) else command
+        return [str(_as_written(word)) for word in command] if isinstance(command, (list, tuple)) else command
     try:
         return shlex.split(command)
     except ValueError as error:
@@ -54,18 +69,18 @@ class TfConfig(Strict):
     """What the chief is called: scripts written before TensorFlow 1.4 know it as master."""
     environment: str | None = None
     """Some scripts ask for it: `cloud`."""
-    model_dir: str | None = None
+    model_dir: Text | None = None
     """Where the script keeps its checkpoints; "{model_dir}" is a folder of the run."""
 
 
 class Report(Strict):
-    """How step and loss are heard of. Without settings: whatever of headway.log(), TensorBoard files and lines such as
-    `step 100 loss 0.25` comes first."""
+    """How step and loss are heard of. Without settings: by headway.log(), else by TensorBoard files, else by lines such
+    as `step 100 loss 0.25`."""
 
     patterns: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
     """Regular expressions for lines of the output, with groups such as (?P<step>\\d+) and (?P<loss>\\S+); also
     accuracy, examples (of this step) and examples_per_s (as the script itself computes it)."""
-    tensorboard: str | None = None
+    tensorboard: Text | None = None
     """The folder, or folders below one, in which the script writes TensorBoard files. Default: {model_dir}."""
     loss_tag: str | None = None
     """The name of the loss in TensorBoard files. Default: the first that is called loss."""
@@ -99,13 +114,13 @@ class Command(Strict):
     python: str | None = None
     """Whose `python` it means: a Python's path, or a requirements file, for which an environment is made, once.
     Default: the Python that Headway runs with."""
-    env: dict[str, str] = Field(default_factory=dict)
+    env: dict[str, Text] = Field(default_factory=dict)
     """Further environment variables. They are stored in the run folder: write no secrets here."""
     tf_config: TfConfig = TfConfig()
     """What TF_CONFIG says besides the cluster and the task."""
     report: Report = Report()
     """How step and loss are heard of."""
-    batch_size: Annotated[int, Field(ge=1)] | None = None
+    batch_size: Annotated[int, Field(ge=1, le=MOST_EXAMPLES)] | None = None
     """Examples in one step of a training task, if rates in examples/s are wanted."""
     ends_with: Literal["chief", "everybody"] | None = None
     """When training is over: when the chief's command has ended, or that of every training task. Default: with the

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from headway import workloads
-from headway.spec.cluster import Cluster, Strict, Task, shared_out, shorthand
+from headway.plural import counted
+from headway.spec.cluster import MOST_TASKS, Cluster, Strict, Task, shared_out, shorthand
 from headway.spec.command import Command
 from headway.spec.layout import LayoutError, Rule, parse
 from headway.spec.nodes import cluster_from, counts_of_layout, counts_of_nodes
 from headway.spec.site import Site
-from headway.spec.workload import DEFAULT_BATCH_SIZE, PositiveSeconds, Steps, Workload
+from headway.spec.workload import DEFAULT_BATCH_SIZE, MOST_STEPS, PositiveSeconds, Steps, Workload
 from headway.units import Seconds
 
 StrategyName = Literal["single", "ps-async", "ps-sync", "allreduce"]
+StrategyKind = Literal["single", "ps-async", "ps-sync", "allreduce", "program"]
+PROGRAM = "program"  # the strategy of a user's own program, where it is not known
 DEFAULT_TRAINING_TASKS = 2  # a chief and a worker, where nothing is asked
 
 
@@ -36,9 +39,9 @@ WorkloadField = Annotated[
 
 
 class Strategy(Strict):
-    kind: StrategyName = "single"
-    """How training tasks stay in step."""
-    aggregate: Annotated[int, Field(ge=1)] | None = None
+    kind: StrategyKind = "single"
+    """How training tasks stay in step. program: the command's own business, which is not known to Headway."""
+    aggregate: Annotated[int, Field(ge=1, le=2 * MOST_TASKS)] | None = None
     """ps-sync: an update takes the first this many gradients, each of another training task, and drops late ones: the
     remaining tasks are backups. Default: one gradient of every training task."""
     replication: Literal["between_graph", "in_graph"] = "between_graph"
@@ -77,10 +80,11 @@ class Strategy(Strict):
 
 
 class Restart(Strict):
-    attempts: Annotated[int, Field(ge=0)] = 3
-    """How often one task is started again after it failed."""
-    delay: Seconds = 1.0
-    """Wait before a restart; doubled with each further one of the same task, at most 30 s."""
+    attempts: Annotated[int, Field(ge=0, le=1000)] = 3
+    """How often a task is started again after it failed. Tasks that must begin anew together (servers; without servers
+    all training tasks) count as one."""
+    delay: Annotated[Seconds, Field(ge=0, le=3600)] = 1.0
+    """Wait before a restart; doubled with each further one, at most 30 s."""
     exhausted: Literal["fail", "continue"] = "fail"
     """When a worker fails once more: fail the run, or go on without it (never without chief or server)."""
 
@@ -91,10 +95,11 @@ class Limits(Strict):
     start: PositiveSeconds = 180.0
     """From starting a task until it is ready."""
     heartbeat: PositiveSeconds = 10.0
-    """Silence of a task's heartbeat after which it counts as dead and is killed."""
+    """Seconds without a heartbeat, or with the task's process stopped (SIGSTOP), after which it counts as dead and is
+    killed. It is named after 5 s. Raise this to stop a task by hand; one that a debugger holds is not killed for it."""
     stall: PositiveSeconds = 600.0
-    """No step by a task that is alive. It is named after max(10 s, 10 median steps); it is restarted only after
-    this long, or 10 median steps if that is longer."""
+    """No step by a task that is alive. It is named after max(10 s, 3 median steps), if it waits for no other task; it
+    is restarted only after this long, or 10 median steps if that is longer."""
     stop: PositiveSeconds = 30.0
     """For a task to end in order when it is told to; then it is killed."""
     finish: PositiveSeconds = 600.0
@@ -106,19 +111,19 @@ class Checkpoint(Strict):
     """Global steps between checkpoints."""
     seconds: PositiveSeconds | None = 60.0
     """Seconds between checkpoints. There is always one at the end."""
-    keep: Annotated[int, Field(ge=1)] = 3
+    keep: Annotated[int, Field(ge=1, le=10_000)] = 3
     """How many of the newest are kept."""
 
 
 class Monitor(Strict):
     """Samples of every node and task: CPU, memory, network, disk."""
 
-    hertz: Annotated[float, Field(gt=0, le=50)] = 5.0
+    hertz: Annotated[float, Field(ge=0.01, le=50)] = 5.0
     """How many in a second, on each node."""
 
 
 class Measure(Strict):
-    warmup: Annotated[int, Field(ge=0)] = 10
+    warmup: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 10
     """First steps of each training task (after each start) that rates leave out. They are recorded, marked."""
     steps: Steps | None = None
     """For runs that are only made to be measured (`headway bench`): the warm-up goes on until every task steps and the
@@ -145,7 +150,7 @@ class Job(Strict):
     """What computes."""
     workload: WorkloadField
     """Model, data, batch size, optimizer, and when to stop; or the user's own program: {command: python train.py}."""
-    strategy: Annotated[Strategy, shorthand("kind", StrategyName | Strategy)] = Strategy()
+    strategy: Annotated[Strategy, shorthand("kind", StrategyKind | Strategy)] = Strategy()
     """How replicas stay in step."""
     cluster: Cluster = Cluster()
     """How many tasks of each role."""
@@ -192,21 +197,30 @@ class Job(Strict):
     @model_validator(mode="after")
     def _possible_cluster(self) -> Job:
         (cluster, _), strategy = self.counted_cluster(), self.strategy.kind
+        if self.expose == "cluster" and self.site.network is not None:
+            raise ValueError(f"site.network: {self.site.network}, but expose: cluster is this machine's own network")
         if not isinstance(self.workload, Command):
             self._check_batches(cluster)
             self._check_devices(cluster)
+            if strategy == PROGRAM:
+                raise ValueError(
+                    "strategy: program is for workload.command; allowed: " + ", ".join(get_args(StrategyName))
+                )
         num_training = self.num_training_tasks
-        if strategy == "single":
-            return self  # its cluster is replaced by one task when the job is resolved
-        if cluster != Cluster() and not (cluster.training or cluster.chief.count or cluster.worker.count):
+        is_replaced = strategy == "single" and self.program is None  # by one task, when the job is resolved
+        has_training = bool(cluster.training or cluster.chief.count or cluster.worker.count)
+        if cluster != Cluster() and not has_training and not is_replaced:
             raise ValueError("cluster: has no training task; add chief: 1, worker: 1 or training: 1")
+        if strategy == "single":
+            return self
         if strategy.startswith("ps-") and cluster != Cluster() and not cluster.ps.count:
             raise ValueError(f"cluster.ps: 0, but strategy {strategy} needs at least 1 parameter server")
         if strategy == "allreduce" and self.restart.exhausted == "continue":
             raise ValueError("restart.exhausted: continue, but allreduce cannot go on without a task; write fail")
         if self.strategy.aggregate is not None and self.strategy.aggregate > num_training:
             raise ValueError(
-                f"strategy.aggregate: {self.strategy.aggregate}, but there are only {num_training} training tasks"
+                f"strategy.aggregate: {self.strategy.aggregate}, but the cluster has only "
+                f"{counted(num_training, 'training task')}"
             )
         if self.strategy.replication == "in_graph":
             self._check_in_graph(num_training)
@@ -218,7 +232,9 @@ class Job(Strict):
         for role, settings in (("chief", cluster.chief), ("worker", cluster.worker)):
             batch_size = settings.batch_size
             if batch_size is not None and batch_size > num_train:
-                raise ValueError(f"cluster.{role}.batch_size: {batch_size}, but there are {num_train} examples")
+                raise ValueError(
+                    f"cluster.{role}.batch_size: {batch_size}, but the data set has {counted(num_train, 'example')}"
+                )
             if batch_size is not None and self.training.global_batch_size is not None:
                 raise ValueError(
                     f"cluster.{role}.batch_size: {batch_size}, but workload.global_batch_size: "
@@ -227,7 +243,8 @@ class Job(Strict):
         num_training, size = self.num_training_tasks, self.training.global_batch_size
         if size is not None and size < num_training:
             raise ValueError(
-                f"workload.global_batch_size: {size}, but there are {num_training} training tasks, and each takes at "
+                f"workload.global_batch_size: {size}, but the cluster has "
+                f"{counted(num_training, 'training task')}, and each takes at "
                 f"least 1 example; allowed: {num_training} or more"
             )
 
@@ -247,7 +264,7 @@ class Job(Strict):
         if (aggregate := self.strategy.aggregate) not in (None, num_training):
             raise ValueError(
                 f"strategy.aggregate: {aggregate}, but with replication: in_graph every update takes a gradient of all "
-                f"{num_training} training tasks; leave it out, or write replication: between_graph"
+                f"{counted(num_training, 'training task')}; leave it out, or write replication: between_graph"
             )
         if self.restart.exhausted == "continue":
             raise ValueError(
@@ -265,7 +282,8 @@ class Job(Strict):
                 size = sizes[0] if role == "chief" else sizes[-1]
             if settings.devices > size:
                 raise ValueError(
-                    f"cluster.{role}.devices: {settings.devices}, but a step of such a task has {size} examples, and "
+                    f"cluster.{role}.devices: {settings.devices}, but a step of such a task has "
+                    f"{counted(size, 'example')}, and "
                     f"each device takes at least 1; allowed: {size} or fewer, or a larger batch"
                 )
 

@@ -19,12 +19,14 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 
 from headway.errors import HeadwayError
-from headway.spec.cluster import Cluster, Strict, Task
+from headway.plural import counted
+from headway.spec.cluster import MOST_TASKS, Cluster, Strict, Task
 
 NodeKind = Literal["chief", "worker", "ps"]
 Letter = Literal["M", "P", "W"]
 NODE_KINDS: tuple[NodeKind, ...] = get_args(NodeKind)
-_NODE = re.compile(r"(?P<letters>(?:PS|[PWM])+)(?:\*(?P<times>[1-9][0-9]*)?)?")
+_NODE = re.compile(r"(?P<letters>(?:PS|[PWM])+)(?:\*(?P<times>[1-9][0-9]{0,17})?)?")
+MOST_TEXT = 8 * 2 * MOST_TASKS  # letters; more tasks than are allowed
 EXAMPLES = "PS-W-W, PW-PW or M-PS-W*"
 
 
@@ -37,9 +39,9 @@ class Rule(Strict):
 
     servers: Literal["own", "beside_workers"] = "own"
     """Whether servers have nodes of their own, or share those of training tasks."""
-    ps_per_node: Annotated[int, Field(ge=1)] = 1
+    ps_per_node: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 1
     """Servers on each node that has any."""
-    worker_per_node: Annotated[int, Field(ge=1)] = 1
+    worker_per_node: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 1
     """Training tasks, the chief among them, on each node that has any."""
 
 
@@ -56,6 +58,9 @@ def parse(text: str) -> list[tuple[str, int | None]]:
     """`PS-W*2-W*` -> [("P", 1), ("W", 2), ("W", None)]: each node's tasks, and how often it is there (None: as often
     as there are tasks for it)."""
     nodes: list[tuple[str, int | None]] = []
+    if len(text) > MOST_TEXT:
+        raise LayoutError(f"layout {text[:20]!r}...: {len(text):,} characters; at most {MOST_TEXT:,} are allowed")
+    num_tasks = 0
     for part in text.split("-"):
         match = _NODE.fullmatch(part.strip())
         if not match:
@@ -64,7 +69,13 @@ def parse(text: str) -> list[tuple[str, int | None]]:
                 f"of its own), or several of them, perhaps with * (repeated); nodes are joined by -: {EXAMPLES}"
             )
         times = 1 if "*" not in part else int(match["times"]) if match["times"] else None
-        nodes.append((match["letters"].replace("PS", "P"), times))
+        letters = match["letters"].replace("PS", "P")
+        num_tasks += len(letters) * (times or 1)
+        if num_tasks > 2 * MOST_TASKS:
+            raise LayoutError(
+                f"layout {text!r}: has more than {2 * MOST_TASKS:,} tasks, which is the most that is allowed"
+            )
+        nodes.append((letters, times))
     whole = "".join(letters * (times or 1) for letters, times in nodes)
     if whole.count("M") > 1:
         raise LayoutError(f"layout {text!r}: has {whole.count('M')} chiefs (M); a cluster has one")
@@ -115,8 +126,10 @@ def _by_rule(rule: Rule, num_servers: int, num_training: int) -> list[str]:
     room = num_nodes * rule.ps_per_node
     if num_servers > room:
         raise LayoutError(
-            f"layout: {num_training} training tasks at {rule.worker_per_node} a node have {num_nodes} nodes, with room "
-            f"for {num_nodes} x {rule.ps_per_node} = {room} servers beside them, but the cluster has {num_servers}"
+            f"layout: {counted(num_training, 'training task')} at {rule.worker_per_node} a node "
+            f"have {counted(num_nodes, 'node')}, with room "
+            f"for {num_nodes} x {rule.ps_per_node} = {counted(room, 'server')} beside them, but the "
+            f"cluster has {num_servers}"
         )
     # Spread evenly: the first nodes get one more where it does not come out even.
     share, rest = divmod(num_servers, num_nodes)

@@ -8,15 +8,16 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from headway import workloads
 from headway.errors import NotFound, SpecError
-from headway.spec.command import Command
+from headway.plural import counted
+from headway.spec.command import Command, begins_with_placeholder
 from headway.spec.job import Job
 from headway.spec.workload import Workload
+from headway.spec.yaml_text import MOST_BYTES, YamlError, parse_yaml
 from headway.workloads.base import Settings
 
 # Where a plain value may stand for a mapping, and the key that the value is then for.
@@ -45,15 +46,21 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
 def read_settings(path: Path, what: str) -> dict[str, Any]:
     """The mapping in a YAML file; `what`: a job or a sweep, for messages."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)  # no more: it may be a device that never ends
+        if len(content) > MOST_BYTES:
+            raise SpecError(f"{path}: too large for a {what} file: at most {MOST_BYTES // 1024} KiB are allowed")
+        text = content.decode("utf-8")
     except FileNotFoundError:
         raise NotFound(f"no {what} file {path}; examples are in examples/") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path}: cannot be read ({error})") from None
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path}: not a text file in UTF-8 ({error.reason} at byte {error.start})") from None
+    except (OSError, ValueError) as error:  # ValueError: a path that no file can have
+        raise SpecError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     try:
-        settings = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise SpecError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+        settings = parse_yaml(text)
+    except YamlError as error:
+        raise SpecError(error.in_file(path)) from None
     if not isinstance(settings, dict):
         raise SpecError(f"{path}: a {what} is a mapping of settings; see examples/ and `headway schema`")
     return settings
@@ -67,15 +74,15 @@ def parse_job(settings: dict[str, Any], origin: str = "job") -> Job:
 
 
 def apply_override(settings: dict[str, Any], override: str) -> None:
-    """`cluster.worker=3` into the settings, in place. The value is YAML."""
+    """`cluster.worker=3` into the settings, in place. The value is YAML, or begins with a placeholder of a command."""
     path, equals, text = override.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):
-        raise SpecError(f"override {override!r}: write path.to.setting=value, for example cluster.worker=3")
+        raise SpecError(f"override {_shown(override)}: write path.to.setting=value, for example cluster.worker=3")
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise SpecError(f"override {override!r}: the value is not YAML: {' '.join(str(error).split())}") from None
+        value = text.strip() if begins_with_placeholder(text.strip()) else parse_yaml(text)
+    except YamlError as error:
+        raise SpecError(f"override {_shown(override)}: {error}") from None
     put(settings, path.strip(), value)
 
 
@@ -106,7 +113,7 @@ def put(settings: dict[str, Any], path: str, value: Any) -> None:
 def explain(error: ValidationError, settings: dict[str, Any], origin: str, root: type[BaseModel] = Job) -> str:
     """One line for each mistake: the setting's path, its value, what is allowed, the nearest valid name."""
     problems = dict.fromkeys(f"  {_problem(detail, settings, root)}" for detail in error.errors(include_url=False))
-    count = "1 mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
+    count = counted(len(problems), "mistake")
     return "\n".join([f"{origin}: {count}, nothing was started", *problems])
 
 
@@ -127,13 +134,30 @@ def _problem(detail: ErrorDetails, settings: dict[str, Any], root: type[BaseMode
     match detail["type"]:
         case "extra_forbidden":
             allowed = _keys_at(location[:-1], settings, root)
-            return f"{path}: unknown setting{_nearest(location[-1], allowed)} Allowed here: {', '.join(allowed)}"
+            known = f" Allowed here: {', '.join(allowed)}" if allowed else ""
+            return f"{path}: unknown setting{_nearest(location[-1], allowed)}{known}"
         case "missing":
             return f"{path}: missing, and it has no default"
         case "literal_error":
             expected = str(detail.get("ctx", {}).get("expected", "")).replace("'", "").replace(" or ", ", ")
             allowed = expected.split(", ")
             return f"{path}: {value} is not allowed{_nearest(detail['input'], allowed)} Allowed: {', '.join(allowed)}"
+        case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
+            (bound,) = detail.get("ctx", {}).values()
+            how = detail["type"].replace("_equal", "").replace("_", " ")
+            allowed_too = " or equal to" if detail["type"].endswith("equal") else ""
+            return f"{path}: {value} is not allowed; it must be {how}{allowed_too} {_number(bound)}"
+        case "too_long" | "too_short":
+            found = detail.get("ctx", {})
+            at = "most" if detail["type"] == "too_long" else "least"
+            limit = found.get("max_length") if at == "most" else found.get("min_length")
+            return f"{path}: {found.get('actual_length')} values; at {at} {limit} are allowed"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            allowed = _keys_at(location, settings, root)
+            known = f" with {', '.join(allowed)}" if allowed else ""
+            return f"{path}: {value} is not allowed; give a mapping{known}"
+        case "list_type" | "tuple_type":
+            return f"{path}: {value} is not allowed; give a list, such as [1, 2]"
         case "value_error":
             # Our own validators name the setting themselves where it lies below the validated mapping.
             shown = "" if isinstance(detail["input"], (dict, BaseModel)) else f" {value}:"
@@ -157,20 +181,31 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+def _number(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def _keys_at(location: Sequence[object], settings: Any, root: type[BaseModel]) -> list[str]:
     """The settings that exist at a path, found by following the models' annotations beside the given values."""
     model: type[BaseModel] | None = root
+    is_free = False  # a mapping with keys of the user's own
     for key in location:
+        if is_free:
+            is_free = False
+            settings = settings.get(key) if isinstance(settings, dict) else None
+            continue
         if model is None or not isinstance(key, str) or key not in model.model_fields:
             return []
-        model = _model_in(model.model_fields[key].annotation)
+        annotation = model.model_fields[key].annotation
+        is_free = typing.get_origin(annotation) is dict
+        model = _model_in(annotation)
         settings = settings.get(key) if isinstance(settings, dict) else None
         if model is Workload and isinstance(settings, dict) and "command" in settings:
             model = Command
         if model is Settings:  # a workload's model or data set: its name decides which settings it has
             name = settings["name"] if isinstance(settings, dict) else str(settings)
             model = (workloads.model if key == "model" else workloads.dataset)(name).Settings
-    return list(model.model_fields) if model else []
+    return list(model.model_fields) if model and not is_free else []
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headway.errors import SpecError
+from headway.plural import counted
 from headway.spec.layout import NODE_KINDS, Host, LayoutError, NodeKind, Rule, counts, place
 from headway.spec.machines import machine
-from headway.spec.site import Disk, NodeSettings, Site
+from headway.spec.site import LEAST_CPUS, MOST_CPUS, MOST_DILATION, NodeSettings, Site
 from headway.units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def hosts(job: Job) -> list[Host]:
                 f"{host.name} ({', '.join(map(str, host.tasks))})" for host in placed if host.kind == kind
             )
             raise LayoutError(
-                f"site.nodes.{kind}.count: {there}, but the layout needs {number} nodes of this kind: {which}"
+                f"site.nodes.{kind}.count: {there}, but the layout needs {counted(number, 'node')} "
+                f"of this kind: {which}"
             )
     return placed
 
@@ -64,7 +66,8 @@ def _on_this_machine(job: Job) -> list[Host]:
         if len(placed) > 1:
             names = ", ".join(host.name for host in placed)
             raise LayoutError(
-                f"layout: has {len(placed)} nodes ({names}), but site local is one machine; write site: emulated"
+                f"layout: has {counted(len(placed), 'node')} ({names}), but site local is one machine; "
+                "write site: emulated"
             )
     return [Host("local", "worker", tasks)]
 
@@ -116,6 +119,11 @@ def fill(job: Job, num_cores: int, core_speed: float | None) -> Filled:
     room = max(num_cores - FOR_THE_EMULATION, 0.1)
     if job.site.dilation is None and has_speed and total > room:
         dilation = round(total / room + 0.005, 2)
+        if dilation > MOST_DILATION:
+            raise SpecError(
+                f"site.nodes: the machines do as much as {total:.3g} cores here, and would need a dilation of "
+                f"{dilation:.3g}; at most {MOST_DILATION:g} is allowed: fewer nodes, or a lower speed"
+            )
         reasons["dilation"] = (
             dilation,
             f"the machines do as much as {total:.3g} cores here, of which {room:g} are free",
@@ -123,6 +131,11 @@ def fill(job: Job, num_cores: int, core_speed: float | None) -> Filled:
     for kind, settings in nodes.items():
         if settings.cpus is None and settings.speed is not None:
             cpus = round(wanted(kind), 4)
+            if not LEAST_CPUS <= cpus <= MOST_CPUS:
+                raise SpecError(
+                    f"site.nodes.{kind}.speed: {settings.speed:g} examples/s is as much as {cpus:g} CPUs here, where "
+                    f"one core does {core_speed:g}; from {LEAST_CPUS:g} to {MOST_CPUS:g} CPUs are allowed"
+                )
             reasons[f"nodes.{kind}.cpus"] = (
                 cpus,
                 f"{settings.speed:g} examples/s of {model}, of which one core here does {core_speed:g}",
@@ -131,7 +144,8 @@ def fill(job: Job, num_cores: int, core_speed: float | None) -> Filled:
     if total / dilation > room:
         reasons["cpus"] = (
             round(total / dilation, 2),
-            f"WARNING: {total / dilation:.3g} CPUs are asked in all, but this machine has {num_cores} cores, "
+            f"WARNING: {total / dilation:.3g} CPUs are asked in all, but this machine has "
+            f"{counted(num_cores, 'core')}, "
             f"{FOR_THE_EMULATION:g} of them for the emulation itself: nodes will be slower than asked. "
             f"site.dilation: {total / room + 0.05:.1f} would make them fit",
         )
@@ -182,7 +196,9 @@ def scaled(settings: NodeSettings, dilation: float) -> NodeSettings:
             "cpus": slower(settings.cpus),
             "rate": slower(settings.rate),
             "latency": None if settings.latency is None else settings.latency * dilation,
-            "disk": Disk(read=slower(settings.disk.read), write=slower(settings.disk.write)),
+            "disk": settings.disk.model_copy(
+                update={"read": slower(settings.disk.read), "write": slower(settings.disk.write)}
+            ),
         }
     )
 

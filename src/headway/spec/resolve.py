@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headway import workloads
+from headway.errors import SpecError
+from headway.plural import counted
 from headway.spec import nodes
 from headway.spec.cluster import ROLES, Cluster, Role, RoleSettings, Threads
 from headway.spec.command import Command
-from headway.spec.job import Job, Strategy, StrategyName
-from headway.spec.workload import DEFAULT_BATCH_SIZE, Stop, Workload
+from headway.spec.job import Job, Strategy, StrategyKind
+from headway.spec.site import Site
+from headway.spec.workload import DEFAULT_BATCH_SIZE, MOST_STEPS, Stop, Workload
 from headway.workloads.own import is_own
 
 
@@ -74,10 +77,11 @@ def _bonds(asked: Job, choices: list[Choice]) -> Strategy:
         return asked.strategy
     cluster, _ = asked.counted_cluster()
     num_training = cluster.training or cluster.chief.count + cluster.worker.count
-    kind: StrategyName = "single"
+    kind: StrategyKind = "single"
     why = "one task"
     if cluster.ps.count:
-        kind, why = "ps-async", "there are servers: a training task that dies is started again alone"
+        kind = "program"
+        why = "whether a step takes a gradient of one task or of all is not known; one that dies is started again alone"
     elif num_training > 1:
         kind, why = "allreduce", "there are no servers: when a task dies, all are started again"
     choices.append(Choice("strategy", kind, why))
@@ -111,7 +115,7 @@ def _site(job: Job, num_cores: int, core_speed: float | None, choices: list[Choi
     """Machine types as numbers; the layout is checked here, with the cluster as it will be."""
     placed = nodes.hosts(job)
     if job.site.kind == "local":
-        return job
+        return job.model_copy(update={"site": _network(job, choices)})
     if job.layout is None and job.strategy.kind != "single":
         choices.append(Choice("layout", "-".join(host.name for host in placed), "each task has a node of its own"))
     filled = nodes.fill(job, num_cores, core_speed)
@@ -121,14 +125,24 @@ def _site(job: Job, num_cores: int, core_speed: float | None, choices: list[Choi
     return job.model_copy(update={"site": site})
 
 
+def _network(job: Job, choices: list[Choice]) -> Site:
+    """With `expose: cluster` it is the machine's own."""
+    if job.site.network is not None or job.expose == "cluster":
+        return job.site
+    network: Literal["private", "outbound"] = "private" if job.program is None else "outbound"
+    why = "data is fetched before the tasks start" if job.program is None else "a program may need other hosts"
+    choices.append(Choice("site.network", network, why))
+    return job.site.model_copy(update={"network": network})
+
+
 def _cluster(asked: Job, choices: list[Choice]) -> Cluster:
     cluster, why = asked.counted_cluster()
     if why is not None and asked.strategy.kind != "single":
         counts = ", ".join(f"{role}: {cluster.role(role).count}" for role in ROLES if cluster.role(role).count)
         choices.append(Choice("cluster", counts, why))
-    if asked.program is not None and asked.strategy.kind == "single":
+    if asked.program is not None and asked.strategy.kind == "single" and cluster.training is None:
         return cluster if cluster != Cluster() else Cluster(worker=RoleSettings(count=1))
-    if asked.strategy.kind == "single":
+    if asked.program is None and asked.strategy.kind == "single":
         # What the job says of its one training task's threads, cores and devices is kept.
         settings = cluster.worker if cluster.chief == RoleSettings() else cluster.chief
         single = Cluster(chief=settings.model_copy(update={"count": 1}), evaluator=cluster.evaluator)
@@ -169,7 +183,7 @@ def _threads(job: Job, num_cores: int, choices: list[Choice]) -> Cluster:
     cluster = job.cluster
     num_training = len(cluster.training_tasks())
     share = max(1, num_cores // num_training)
-    why = f"{num_cores} cores divided over {num_training} training tasks"
+    why = f"{counted(num_cores, 'core')} divided over {counted(num_training, 'training task')}"
     if job.site.kind == "emulated":
         share, why = _cpus_of_a_node(job, num_cores), "what its node has, shared by the training tasks on it"
     defaults: dict[Role, tuple[int, str]] = {
@@ -221,7 +235,10 @@ def _batches(job: Job, choices: list[Choice]) -> Workload:
         each = str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} or {sizes[-1]}"
         first = sizes.count(sizes[0])
         more = "" if sizes[0] == sizes[-1] else f"; the first {first} of them take{'s' * (first == 1)} one more"
-        reason = f"global_batch_size: {workload.global_batch_size}, shared out over {len(sizes)} training tasks{more}"
+        reason = (
+            f"global_batch_size: {workload.global_batch_size}, shared out over "
+            f"{counted(len(sizes), 'training task')}{more}"
+        )
         choices.append(Choice("workload.batch_size", each, reason))
     elif workload.batch_size is None:
         choices.append(Choice("workload.batch_size", DEFAULT_BATCH_SIZE, "nothing was asked: so many for each task"))
@@ -255,8 +272,13 @@ def _stop(asked: Job, choices: list[Choice]) -> Stop:
         return stop
     per_step = _examples_per_step(asked)
     steps = math.ceil(epochs * data.num_train / per_step)
+    if steps > MOST_STEPS:
+        raise SpecError(
+            f"workload.stop.epochs: {counted(epochs, 'epoch')} of {counted(data.num_train, 'example')} are "
+            f"{counted(steps, 'step')}; at most {MOST_STEPS:,} are allowed"
+        )
     if stop.steps is None or steps < stop.steps:
-        reason = f"{epochs:g} epochs of {data.num_train} examples at {per_step:g} per step"
+        reason = f"{counted(epochs, 'epoch')} of {counted(data.num_train, 'example')} at {per_step:g} per step"
         choices.append(Choice("workload.stop.steps", steps, reason))
         return stop.model_copy(update={"steps": steps, "epochs": epochs})
     return stop

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 
 from headway.errors import SpecError
 from headway.spec.cluster import Role, Strict
 from headway.spec.command import Command
 from headway.spec.load import SHORTHANDS, apply_override, explain, parse_job, put, read_settings
-from headway.spec.workload import PositiveSeconds
+from headway.spec.workload import MOST_STEPS, PositiveSeconds
 
-Values = Annotated[list[Any], Field(min_length=1)]
+MOST_TRIALS = 1000  # of a sweep
+Values = Annotated[list[Any], Field(min_length=1, max_length=MOST_TRIALS)]
 LEAST_WARMUP_LIMIT = 100  # steps that a warm-up may take at least, however short it was asked to be
 
 
@@ -29,22 +30,35 @@ class BestOf(Strict):
     there."""
 
 
+def _listed(value: Any) -> Any:
+    if not isinstance(value, (list, dict, BestOf)):
+        raise ValueError("give a list of values, such as [1, 2], or {best_of: [1, 2]}")
+    return value
+
+
+Varied = Annotated[
+    Annotated[Values, Tag("tag[values]")] | Annotated[BestOf, Tag("tag[best_of]")],
+    Discriminator(lambda value: "tag[values]" if isinstance(value, list) else "tag[best_of]"),
+    BeforeValidator(_listed),
+]
+
+
 class SweepMeasure(Strict):
     """How one trial is measured."""
 
-    warmup: Annotated[int, Field(ge=0)] = 10
+    warmup: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 10
     """First steps of each training task that are left out; with `steps`, more of them until the step time is steady."""
-    most_warmup: Annotated[int, Field(ge=1)] | None = None
+    most_warmup: Annotated[int, Field(ge=1, le=MOST_STEPS)] | None = None
     """Steps after which the warm-up ends although the step time is not steady, though not before five seconds (the run
     is then marked). Default: ten times `warmup`, at least 100."""
-    steps: Annotated[int, Field(ge=1)] | None = 100
+    steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] | None = 100
     """Measured steps of every training task; then the run ends, and nothing is saved, evaluated or exported. null: the
     run goes to the job's own end (for time to train and accuracy)."""
     seconds: Annotated[PositiveSeconds, Field(le=86400)] = 2.0
     """The least that is measured: small models make thousands of steps in a second."""
-    repeats: Annotated[int, Field(ge=1)] = 5
+    repeats: Annotated[int, Field(ge=1, le=1000)] = 5
     """Runs of each trial."""
-    most: Annotated[int, Field(ge=1)] | None = None
+    most: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Runs of one trial at most: there are more than `repeats` while the interval is too wide, or runs are marked.
     Default: twice `repeats`."""
     interval: Annotated[float, Field(gt=0, lt=1)] = 0.05
@@ -80,11 +94,11 @@ SET_BY_MEASURING = ("measure", "workload.stop", "workload.evaluate", "checkpoint
 class Quota(Strict):
     """What may be used at once (E1 had 8 vCPUs)."""
 
-    vcpus: Annotated[float, Field(gt=0)] | None = None
+    vcpus: Annotated[float, Field(gt=0, le=1e9)] | None = None
     """Of all nodes of a trial together. Trials that need more are left out."""
-    tasks: Annotated[int, Field(ge=1)] | None = None
+    tasks: Annotated[int, Field(ge=1, le=1e6)] | None = None
     """Tasks of a trial at most, servers included."""
-    of: dict[Role, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+    of: dict[Role, Annotated[float, Field(gt=0, le=1e6)]] = Field(default_factory=dict)
     """vCPUs that a task of a role counts where its node has no number of CPUs (site local). Default: 1."""
 
 
@@ -97,12 +111,12 @@ class Sweep(Strict):
     """The job file, beside the sweep's file; or the job itself."""
     set: dict[str, Any] = Field(default_factory=dict)
     """Settings of the job that are other than in its file, in every trial: {workload.batch_size: 64}."""
-    vary: dict[str, Values | BestOf] = Field(default_factory=dict)
+    vary: dict[str, Varied] = Field(default_factory=dict)
     """Settings and their values: a grid. {best_of: [...]} is a search on synthetic data; the best is then run on the
     job's own data."""
     one_at_a_time: dict[str, Values] = Field(default_factory=dict)
     """Settings of which each is varied alone, all others as in the job."""
-    also: list[dict[str, Any]] = Field(default_factory=list)
+    also: list[dict[str, Any]] = Field(default_factory=list, max_length=MOST_TRIALS)
     """Further trials, each as its settings: {strategy: single, workload.dataset: mnist}."""
     baseline: dict[str, Any] | None = None
     """What speed-ups are against: {strategy: single}. One for each combination of the varied settings that it leaves
@@ -113,7 +127,7 @@ class Sweep(Strict):
     """What a trial may use."""
     published: str | list[str] | None = None
     """Published tables that stand beside the results (`headway published`)."""
-    seed: Annotated[int, Field(ge=0)] = 1
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
     """Of the order of trials."""
     full: dict[str, Any] = Field(default_factory=dict)
     """What `--full` changes in this file: the original method instead of its local form."""

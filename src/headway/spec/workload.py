@@ -9,14 +9,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PlainValidator, SerializeAsAny, ValidationInfo, model_validator
 
 from headway import workloads
-from headway.spec.cluster import Strict, shorthand
+from headway.plural import counted
+from headway.spec.cluster import MOST_EXAMPLES, Strict, shorthand
 from headway.units import Seconds
 from headway.workloads import own
 from headway.workloads.base import DataFormat, Precision, RealData, Settings
 from headway.workloads.streamed import WholePath
 
-Steps = Annotated[int, Field(ge=1)]
-PositiveSeconds = Annotated[Seconds, Field(gt=0)]
+MOST_STEPS = 10**12
+Steps = Annotated[int, Field(ge=1, le=MOST_STEPS)]
+LONGEST = 365 * 86400.0  # seconds of anything
+PositiveSeconds = Annotated[Seconds, Field(gt=0, le=LONGEST)]
 DEFAULT_BATCH_SIZE = 100  # of each training task, where nothing is asked
 
 
@@ -48,15 +51,15 @@ class Schedule(Strict):
     kind: Literal["constant", "piecewise", "exponential", "cosine", "linear"] = "constant"
     """piecewise: times `factor` at each step in `at`; exponential: times `factor` every `steps`, smoothly; cosine and
     linear: down to `end` times the learning rate at step `steps`, and constant from there."""
-    at: tuple[Steps, ...] = ()
+    at: Annotated[tuple[Steps, ...], Field(max_length=1000)] = ()
     """Piecewise: the global steps at which the rate changes."""
-    factor: Annotated[float, Field(gt=0)] = 0.1
+    factor: Annotated[float, Field(gt=0, le=1000)] = 0.1
     """Piecewise and exponential: what the rate is multiplied by."""
     steps: Steps | None = None
     """Exponential, cosine, linear: over how many global steps."""
     end: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Cosine and linear: the share of the learning rate that is left at the end."""
-    warmup: Annotated[int, Field(ge=0)] = 0
+    warmup: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0
     """Global steps in which the rate first grows from near 0 to what the schedule says."""
 
     @model_validator(mode="after")
@@ -71,9 +74,9 @@ class Schedule(Strict):
 class Clip(Strict):
     """A bound on the gradient that is applied (synchronous strategies: on the mean over tasks)."""
 
-    norm: Annotated[float, Field(gt=0)] | None = None
+    norm: Annotated[float, Field(gt=0, le=1e12)] | None = None
     """All gradients together are scaled down to this norm."""
-    value: Annotated[float, Field(gt=0)] | None = None
+    value: Annotated[float, Field(gt=0, le=1e12)] | None = None
     """Every number of a gradient is cut to [-value, value]."""
 
     @model_validator(mode="after")
@@ -86,13 +89,13 @@ class Clip(Strict):
 class Optimizer(Strict):
     name: Literal["sgd", "momentum", "adagrad", "adam", "rmsprop"] = "sgd"
     """The rule that turns a gradient into an update."""
-    learning_rate: Annotated[float, Field(gt=0)] = 0.01
+    learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.01
     """Size of an update."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Only for momentum and rmsprop."""
     schedule: Annotated[Schedule, shorthand("kind", str | Schedule)] = Schedule()
     """How the learning rate changes with the global step."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    weight_decay: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     """Adds weight_decay / 2 * sum of squares of the weights (not of biases or batch normalisation) to what is
     minimised. The record keeps it apart from the data's loss."""
     clip: Clip | None = None
@@ -104,7 +107,7 @@ class Stop(Strict):
 
     steps: Steps | None = None
     """Global steps (updates by all training tasks together)."""
-    epochs: Annotated[float, Field(gt=0)] | None = None
+    epochs: Annotated[float, Field(gt=0, le=1e6)] | None = None
     """Passes over the training data, by all training tasks together."""
     seconds: PositiveSeconds | None = None
     """Seconds of training, from the first step."""
@@ -128,9 +131,9 @@ class Workload(Strict):
     (docs/own-models.md)."""
     dataset: DatasetField
     """A data set's name (`headway data list`), or its name and settings."""
-    batch_size: Annotated[int, Field(ge=1)] | None = None
+    batch_size: Annotated[int, Field(ge=1, le=MOST_EXAMPLES)] | None = None
     """Examples per step of one training task: with more tasks a step sees more (weak scaling). Default: 100."""
-    global_batch_size: Annotated[int, Field(ge=1)] | None = None
+    global_batch_size: Annotated[int, Field(ge=1, le=MOST_EXAMPLES)] | None = None
     """Instead of batch_size: examples per step of all training tasks together (strong scaling). They are shared out
     evenly; what is left over is one more each for the first tasks."""
     optimizer: Annotated[Optimizer, shorthand("name", str | Optimizer)] = Optimizer()
@@ -142,7 +145,7 @@ class Workload(Strict):
     precision: Precision = "float32"
     """What dense layers and convolutions compute in; variables, updates and evaluation are float32 always. bfloat16 and
     float16 (mixed precision) pay where the hardware has them: docs/training.md."""
-    loss_scale: Annotated[float, Field(gt=0)] = 1024.0
+    loss_scale: Annotated[float, Field(gt=0, le=1e12)] = 1024.0
     """Precision float16: what the loss is multiplied by, and gradients divided by, so that small ones are not lost."""
     data_format: DataFormat = "NHWC"
     """How a training step keeps images: [batch, height, width, channels], or, on GPUs only, NCHW."""
@@ -175,7 +178,7 @@ class Workload(Strict):
         name = "batch_size" if self.global_batch_size is None else "global_batch_size"
         size = self.global_batch_size or self.batch_size or DEFAULT_BATCH_SIZE
         if size > data.num_train:
-            raise ValueError(f"{name}: {size}, but {self.dataset.name} has {data.num_train} examples")
+            raise ValueError(f"{name}: {size}, but {self.dataset.name} has {counted(data.num_train, 'example')}")
         return self
 
     @property

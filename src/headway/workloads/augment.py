@@ -23,7 +23,7 @@ class Augment(BaseModel):
 
     flip: bool = False
     """Turn left and right round, every second time."""
-    shift: Annotated[int, Field(ge=0)] = 0
+    shift: Annotated[int, Field(ge=0, le=16_384)] = 0
     """Move by up to this many pixels up or down, left or right; what comes in is black. To pad by 4 pixels and crop
     back, as is done for CIFAR-10, is shift: 4."""
     rotate: Annotated[float, Field(ge=0, le=180)] = 0.0

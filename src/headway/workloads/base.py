@@ -58,9 +58,9 @@ class Colours(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
-    mean: tuple[float, ...]
+    mean: Annotated[tuple[Annotated[float, Field(ge=-1e6, le=1e6)], ...], Field(max_length=100)]
     """Of each channel, what is subtracted: its mean over the training set."""
-    deviation: tuple[Annotated[float, Field(gt=0)], ...]
+    deviation: Annotated[tuple[Annotated[float, Field(gt=0, le=1e6)], ...], Field(max_length=100)]
     """Of each channel, what it is divided by then: its standard deviation."""
 
 
@@ -69,7 +69,7 @@ class RealData(Settings):
 
     colours: Colours | None = None
     """Mean and deviation of each channel, for models that expect values about 0; null: images are 0 to 1."""
-    size: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    size: float = Field(default=1.0, gt=0, le=10_000, allow_inf_nan=False)
     """Of the training set: 0.1 is a tenth of it, drawn at random and always the same; 3 is every example three times in
     an epoch, each time with an augmentation of its own."""
     synthetic: bool = False

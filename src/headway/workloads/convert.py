@@ -19,6 +19,7 @@ import numpy as np
 
 from headway import workloads
 from headway.errors import DataError
+from headway.plural import counted
 from headway.workloads import example, images, tfrecord
 from headway.workloads.base import Arrays, DataInfo, Progress, Settings, Split
 from headway.workloads.records import BadRecord, Content, Example, Records
@@ -73,7 +74,7 @@ def write_shards(
     layout = _layout(info, sources["train"])
     counts = {split: _count(source) for split, source in sources.items()}
     if num_shards > counts["train"]:
-        raise DataError(f"{counts['train']} examples cannot fill {num_shards} shards")
+        raise DataError(f"{counted(counts['train'], 'example')} cannot fill {counted(num_shards, 'shard')}")
     num_test_shards = min(counts["test"], max(1, round(num_shards * counts["test"] / counts["train"])))
     try:
         folder.mkdir(parents=True, exist_ok=True)

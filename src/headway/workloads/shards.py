@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from headway.errors import DataError, FormatError
+from headway.plural import counted
 from headway.workloads import example, tfrecord
 from headway.workloads.base import DataInfo, Split
 from headway.workloads.records import Array, BadRecord, Content, Example, Records
@@ -182,7 +183,9 @@ class Shards(Records):
             return self._bad(number, f"no tf.train.Example: {error}")
         for name in (layout.features, layout.label):
             if len(found.get(name, ())) != 1:
-                return self._bad(number, f"has {len(found.get(name, ()))} values of feature {name!r} instead of one")
+                return self._bad(
+                    number, f"has {counted(len(found.get(name, ())), 'value')} of feature {name!r} instead of one"
+                )
         [features], [label] = found[layout.features], found[layout.label]
         if not isinstance(features, bytes) or isinstance(label, bytes):
             return self._bad(number, f"{layout.features!r} must be bytes and {layout.label!r} a number")

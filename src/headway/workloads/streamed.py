@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from headway.workloads.augment import PhotoAugment
 from headway.workloads.base import RealData
@@ -19,7 +19,8 @@ def _absolute(path: str) -> str:
 
 
 WholePath = Annotated[str, AfterValidator(_absolute)]
-ImageSize = tuple[PositiveInt, PositiveInt]
+_Pixels = Annotated[int, Field(ge=1, le=16_384)]
+ImageSize = tuple[_Pixels, _Pixels]
 
 
 class StreamedData(RealData):

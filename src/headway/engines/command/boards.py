@@ -6,6 +6,7 @@ as simple_value (2) or as a tensor (8) { float_val (5) | double_val (6) | tensor
 
 from __future__ import annotations
 
+import contextlib
 import re
 import struct
 from collections.abc import Iterator
@@ -13,15 +14,23 @@ from pathlib import Path
 
 import psutil
 
+from headway import clock
 from headway.engines.assignment import Assignment
-from headway.engines.command.reports import BOARD, Reporter
+from headway.engines.command.reports import Reporter
+from headway.record.sources import BOARD
 from headway.workloads.protobuf import fields
 from headway.workloads.tfrecord import FOOTER, HEADER
 
 PATTERN = "*tfevents*"
 _PID = re.compile(r"\.(\d+)\.\d+(?:\.v2)?$")
 _EVALUATION = ("eval", "val", "test")  # how folders of evaluations begin
+_EVALUATIONS = {"val", "valid", "validation", "eval", "evaluation", "test", "dev"}
 _DOUBLES = 2  # TensorFlow's number for the type
+_EPOCHS = (
+    "it is counted in epochs, not in steps. Keras writes steps with TensorBoard(update_freq=1); or call "
+    "headway.log(step=...) in the program"
+)
+_PERHAPS = "it may be counted in steps or in epochs. If in steps, name it: workload.report.loss_tag"
 
 
 class Boards:
@@ -37,6 +46,7 @@ class Boards:
         self._is_evaluator = assignment.task.role == "evaluator"
         self._is_chief = assignment.is_chief
         self._evaluations_are_ours = self._is_evaluator if has_evaluator else self._is_chief
+        self._evaluation: tuple[float, int, dict[str, float]] | None = None
         self._files: dict[Path, int | None] = dict.fromkeys(self._found())  # None: not ours, or from before
 
     def look(self) -> None:
@@ -46,6 +56,7 @@ class Boards:
         for path, offset in self._files.items():
             if offset is not None:
                 self._files[path] = self._read(path, offset)
+                self._tell_evaluation()
 
     def _found(self) -> list[Path]:
         return sorted(self._folder.rglob(PATTERN)) if self._folder.is_dir() else []
@@ -77,25 +88,59 @@ class Boards:
             end = position + HEADER + length + FOOTER
             if end > len(data):
                 break  # it is being written
-            self._hear(path, data[position + HEADER : end - FOOTER])
+            with contextlib.suppress(ValueError, IndexError, OverflowError, struct.error):  # a damaged record
+                self._hear(path, data[position + HEADER : end - FOOTER])
             position = end
         return offset + position
 
     def _hear(self, path: Path, event: memoryview) -> None:
         t, step, scalars = _event(event)
-        if self._is_evaluation(path):
-            accuracy, loss = _called("accuracy", scalars), _called("loss", scalars)
-            if accuracy is not None or loss is not None:
-                self._reporter.evaluated(t, step, accuracy, loss)
+        t = clock.from_unix(t)
+        if self._tag in scalars:
+            self._reporter.report(BOARD, t, {"step": step, "loss": scalars[self._tag]})
             return
-        loss = scalars.get(self._tag) if self._tag else _called("loss", scalars)
-        if loss is not None:
-            self._reporter.report(BOARD, t, {"step": step, "loss": loss})
+        for tag, value in scalars.items():
+            counted_in, what = meaning(tag)
+            if what is None or counted_in == "epochs":
+                if self._tag is None and "loss" in _words(tag) and not self._is_evaluation(path):
+                    self._reporter.not_counted(BOARD, f"the scalar {tag}", _EPOCHS if counted_in else _PERHAPS)
+            elif counted_in == "evaluations" or self._is_evaluation(path):
+                self._evaluated(t, step, {what: value})
+            elif what == "loss" and self._tag is None:
+                self._reporter.report(BOARD, t, {"step": step, "loss": value})
+
+    def _evaluated(self, t: float, step: int, values: dict[str, float]) -> None:
+        """Accuracy and loss of one evaluation may be in two events."""
+        if self._evaluation is not None and self._evaluation[1] != step:
+            self._tell_evaluation()
+        before = {} if self._evaluation is None else self._evaluation[2]
+        self._evaluation = (t, step, {**before, **values})
+
+    def _tell_evaluation(self) -> None:
+        if self._evaluation is not None:
+            t, step, values = self._evaluation
+            self._reporter.evaluated(BOARD, t, step, values.get("accuracy"), values.get("loss"))
+            self._evaluation = None
 
 
-def _called(name: str, scalars: dict[str, float]) -> float | None:
-    """`loss`, `train/loss`, `batch_loss`, `loss_1`."""
-    return next((value for tag, value in scalars.items() if re.search(rf"(^|[/_]){name}(_\d+)?$", tag)), None)
+def meaning(tag: str) -> tuple[str | None, str | None]:
+    """What a scalar is counted in, as far as its name says so (`epochs`, `evaluations`, or None: steps), and whether it
+    is a `loss`, an `accuracy` or something else (None).
+
+    Steps: `loss`, `train/loss`, `batch_loss`, `loss_1`, Lightning's `train_loss_step`. Epochs: Keras's `epoch_loss`.
+    Evaluations: `val/loss`, Keras's `evaluation_loss_vs_iterations`.
+    """
+    words = _words(tag.removesuffix("_vs_iterations"))
+    while words and (words[-1].isdigit() or (words[-1] == "step" and len(words) > 1)):
+        words.pop()
+    what = {"loss": "loss", "accuracy": "accuracy", "acc": "accuracy"}.get(words[-1] if words else "")
+    if "epoch" in words:
+        return "epochs", what
+    return ("evaluations" if _EVALUATIONS.intersection(words) else None), what
+
+
+def _words(tag: str) -> list[str]:
+    return [word for word in re.split(r"[^a-z0-9]+", tag.lower()) if word]
 
 
 def _event(view: memoryview) -> tuple[float, int, dict[str, float]]:

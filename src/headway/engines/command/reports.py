@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 
 from headway.engines.assignment import Assignment
-
-LOG, BOARD, LINE = "headway.log()", "TensorBoard files", "its output"
+from headway.record.sources import LOG, rank
 
 
 class Reporter:
-    """The first source that tells of a step is listened to, for the others tell the same again; but headway.log(),
-    which somebody wrote for us, is always right."""
+    """Writes the steps of the best source that was heard so far. When a better one appears, counting begins anew with
+    it: what the worse one told of before is not counted (record/sources.py). What a worse one tells of afterwards is
+    kept for its losses."""
 
     def __init__(self, assignment: Assignment) -> None:
         job = assignment.job
         assert job.program is not None
         self._assignment = assignment
         self._batch_size = job.cluster.role(assignment.task.role).batch_size or job.program.batch_size
+        # Of a global step of several tasks, a task's own examples follow from its batch size only where each of these
+        # steps takes a batch of every task.
+        if job.program.report.steps == "global" and job.num_training_tasks > 1 and not job.strategy.is_synchronous:
+            self._batch_size = None
         self._warmup = job.measure.warmup
         self._source: str | None = None
+        self._evaluates: str | None = None
         self._lock = threading.Lock()
         self._last: tuple[float, int] | None = None  # when, and the step as the program counts
         self._moved = 1  # steps between the last two reports
         self._first_own = 0
+        self._said: set[str] = set()
         self.step = 0
         self.own_steps = assignment.own_steps_before
 
@@ -40,31 +47,47 @@ class Reporter:
 
     def report(self, source: str, t: float, values: dict[str, float]) -> None:
         with self._lock:
-            if not self._listens_to(source, values):
-                return
             values = dict(values)
             step = values.pop("step", None)
             loss, accuracy = values.pop("loss", None), values.pop("accuracy", None)
-            if step is not None:
-                self._stepped(t, int(step), loss, values.pop("examples", None))
+            examples = values.pop("examples", None)
+            if not all(math.isfinite(number) for number in (step, examples) if number is not None):
+                return  # counted, they would be no numbers
+            if step is not None and self._counts(source):
+                self._stepped(t, int(step), loss, examples)
+            elif loss is not None:
+                self._assignment.event("told", later=True, t=t, source=source, step=step, loss=loss)
             if accuracy is not None:
-                self._evaluated(t, self.step, accuracy, None)
+                self._evaluated(source, t, None, accuracy, None)
             if values:
                 self._assignment.event("reported", t=t, step=self.step, values=values)
 
-    def evaluated(self, t: float, step: int, accuracy: float | None, loss: float | None) -> None:
+    def evaluated(self, source: str, t: float, step: int | None, accuracy: float | None, loss: float | None) -> None:
+        """`step` None: at the last step that was told of."""
         with self._lock:
-            self._evaluated(t, step, accuracy, loss)
+            self._evaluated(source, t, step, accuracy, loss)
 
-    def _evaluated(self, t: float, step: int, accuracy: float | None, loss: float | None) -> None:
-        self._assignment.event("evaluation", t=t, step=step, accuracy=accuracy, loss=loss)
+    def not_counted(self, source: str, seen: str, why: str, is_partial: bool = False) -> None:
+        """Something that may tell of steps, or may not. `is_partial`: it matters also where other steps were counted.
+        Each reason is said once."""
+        with self._lock:
+            if why not in self._said:
+                self._said.add(why)
+                self._assignment.event("not_counted", source=source, seen=seen, why=why, is_partial=is_partial)
 
-    def _listens_to(self, source: str, values: dict[str, float]) -> bool:
-        if "step" in values and (self._source is None or (source == LOG and self._source != LOG)):
-            self._source = source
-            self._last = None
+    def _counts(self, source: str) -> bool:
+        if self._source is None or rank(source) < rank(self._source):
+            self._source, self._last = source, None
+            self.step, self.own_steps = 0, self._assignment.own_steps_before
             self._assignment.event("reports_from", source=source)
-        return self._source is None or source == self._source or "step" not in values
+        return source == self._source
+
+    def _evaluated(self, source: str, t: float, step: int | None, accuracy: float | None, loss: float | None) -> None:
+        if self._evaluates is None or rank(source) < rank(self._evaluates):
+            self._evaluates = source
+        if source == self._evaluates:
+            step = self.step if step is None else step
+            self._assignment.event("evaluation", t=t, step=step, accuracy=accuracy, loss=loss)
 
     def _stepped(self, t: float, step: int, loss: float | None, examples: float | None) -> None:
         if self._last is None:  # when it began is not known: the first report is where measuring begins
@@ -86,6 +109,7 @@ class Reporter:
             "step",
             later=True,
             t=t,
+            source=self._source,
             step=self.step,
             own_step=self.own_steps,
             num_steps=moved,

@@ -19,9 +19,10 @@ from typing import NoReturn
 
 from headway.engines.assignment import Assignment
 from headway.engines.tensorflow.ports import PortTaken
-from headway.errors import DataError, SiteError, SpecError
+from headway.errors import DataError, SiteError, SpecError, StorageError
+from headway.record.storage import explained
 
-HOPELESS = (DataError, SiteError, SpecError)  # what is wrong would be wrong again
+HOPELESS = (DataError, ImportError, SiteError, SpecError, SyntaxError)  # what is wrong would be wrong again
 
 
 def prepare_environment() -> None:
@@ -85,19 +86,28 @@ def main() -> NoReturn:
         import_tensorflow()
         work(assignment)
     except BaseException as error:  # whatever it was, the record must say so
-        traceback.print_exc()
-        lines = str(error).strip().splitlines()
-        assignment.event(
-            "failed",
-            error=type(error).__name__,
-            message=lines[0] if lines else repr(error),
-            port_taken=isinstance(error, PortTaken),
-            hopeless=isinstance(error, HOPELESS) and not isinstance(error, PortTaken),
-        )
-        code = 1
-    assignment.events.close()
-    sys.stdout.flush()
-    sys.stderr.flush()
+        storage = explained(error, assignment.folder.path)
+        lines = [str(storage)] if storage else str(error).strip().splitlines()
+        code = StorageError.exit_code if storage else 1
+        try:
+            if storage is None:
+                traceback.print_exc()
+            assignment.event(
+                "failed",
+                error=type(storage or error).__name__,
+                message=lines[0] if lines else repr(error),
+                port_taken=isinstance(error, PortTaken),
+                hopeless=isinstance(error, HOPELESS) and not isinstance(error, PortTaken),
+                **({"storage": True} if storage else {}),
+            )
+        except OSError as full:
+            assignment.end_for_storage(storage or full)
+    try:
+        assignment.events.close()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError as full:
+        assignment.end_for_storage(full)
     # TensorFlow's servers and threads have no stop; waiting for them at exit can hang.
     os._exit(code)
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from headway import clock
 from headway.engines.tensorflow.initial import Values
 from headway.engines.tensorflow.trainer import Snapshot
 from headway.record.files import read_json, to_json
@@ -30,29 +30,13 @@ def write(folder: Path, snapshot: Snapshot, keep: int) -> tuple[Path, int]:
     final = folder / f"step-{snapshot.step:08d}"
     temporary = folder / f".{final.name}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    names = sorted(snapshot.values)
-    tf.raw_ops.SaveV2(
-        prefix=str(temporary / PREFIX),
-        tensor_names=names,
-        shape_and_slices=[""] * len(names),
-        tensors=[tf.constant(snapshot.values[name]) for name in names],
-    )
-    facts = {
-        "format": FORMAT,
-        "step": snapshot.step,
-        "generation": snapshot.generation,
-        "t": time.time(),
-        "variables": [
-            {"name": name, "shape": list(value.shape), "dtype": str(value.dtype)}
-            for name, value in sorted(snapshot.values.items())
-        ],
-    }
-    (temporary / "checkpoint.json").write_text(to_json(facts, indent=1), encoding="utf-8")
-    size = 0
-    for file in temporary.iterdir():
-        size += file.stat().st_size
-        _to_disk(file)
+    folder.mkdir(exist_ok=True)  # not with its parents: a run folder that was deleted is not made again
+    temporary.mkdir()
+    try:
+        size = _fill(temporary, snapshot)
+    except BaseException:  # half a checkpoint is of no use, and the disk may be full
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     old = folder / f".{final.name}{OLD}"
     if final.exists():  # the same step again, after a rollback; `repair` takes the old one back if we die here
         final.rename(old)
@@ -64,6 +48,33 @@ def write(folder: Path, snapshot: Snapshot, keep: int) -> tuple[Path, int]:
         outdated.rename(hidden)
         shutil.rmtree(hidden, ignore_errors=True)
     return final, size
+
+
+def _fill(temporary: Path, snapshot: Snapshot) -> int:
+    """The files of a checkpoint, safely on the disk. Returns their bytes."""
+    names = sorted(snapshot.values)
+    tf.raw_ops.SaveV2(
+        prefix=str(temporary / PREFIX),
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=[tf.constant(snapshot.values[name]) for name in names],
+    )
+    facts = {
+        "format": FORMAT,
+        "step": snapshot.step,
+        "generation": snapshot.generation,
+        "t": clock.now(),
+        "variables": [
+            {"name": name, "shape": list(value.shape), "dtype": str(value.dtype)}
+            for name, value in sorted(snapshot.values.items())
+        ],
+    }
+    (temporary / "checkpoint.json").write_text(to_json(facts, indent=1), encoding="utf-8")
+    size = 0
+    for file in temporary.iterdir():
+        size += file.stat().st_size
+        _to_disk(file)
+    return size
 
 
 def repair(folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -18,13 +18,21 @@ from headway.engines.tensorflow.tensorboard import Board
 POLL_SECONDS = 0.3
 
 
+class Identity(NamedTuple):
+    """Of a checkpoint: after a rollback there may be another one of the same name."""
+
+    name: str
+    generation: int
+    t: float
+
+
 def watch(assignment: Assignment) -> None:
     """Until told to stop. When it falls behind, the newest checkpoint comes first and older ones are left out."""
     control = assignment.control
     evaluation = Evaluation(Problem(assignment.job), server.config(assignment), reporter(assignment))
     board = Board(assignment.folder.tensorboard(assignment.task))
     assignment.event("ready", pid=os.getpid(), port=None)
-    seen: Any = None
+    seen: Identity | None = None
     while control.stop_reason is None:
         newest = _newer(assignment.folder.checkpoints, seen)
         if newest is None:
@@ -39,6 +47,7 @@ def watch(assignment: Assignment) -> None:
         assignment.event(
             "evaluation",
             step=step,
+            generation=seen.generation,
             accuracy=result.accuracy,
             loss=result.loss,
             num_examples=result.num_examples,
@@ -48,14 +57,14 @@ def watch(assignment: Assignment) -> None:
     board.close()
 
 
-def _newer(folder: Path, seen: Any) -> tuple[Any, Any] | None:
+def _newer(folder: Path, seen: Identity | None) -> tuple[Identity, Any] | None:
     """What identifies the newest checkpoint, and its values; None when there is none that was not seen yet."""
     path = checkpoint.latest(folder)
     if path is None:
         return None
     try:
         facts = checkpoint.facts(path)
-        identity = (path.name, facts["generation"], facts["t"])
+        identity = Identity(path.name, int(facts["generation"]), facts["t"])
         return None if identity == seen else (identity, checkpoint.load(path))
     except (OSError, ValueError, tf.errors.OpError):
         return None  # the chief has just removed it

@@ -20,6 +20,7 @@ from headway.engines.assignment import Assignment
 from headway.engines.tensorflow.augment import vary
 from headway.engines.tensorflow.problem import Problem
 from headway.engines.tensorflow.stream import Stream, reporter
+from headway.plural import counted
 from headway.spec.cluster import Task
 from headway.workloads.augment import Augment, PhotoAugment
 from headway.workloads.records import Records
@@ -50,7 +51,9 @@ def index_batches(
     between 0 and 1 that follow from seed, epoch and example."""
     share = share_length(num_examples, task_number, num_tasks)
     if share < 1:
-        raise ValueError(f"{num_examples} examples cannot be shared out over {num_tasks} training tasks")
+        raise ValueError(
+            f"{counted(num_examples, 'example')} cannot be shared out over {counted(num_tasks, 'training task')}"
+        )
     first_example = tf.cast(first_batch, tf.int64) * batch_size
     first_epoch, offset = first_example // share, first_example % share
 

@@ -44,6 +44,7 @@ class Training:
         self.last_saved: tuple[int, int] | None = None  # generation, step
         self.last_result: tuple[int, int, Result] | None = None  # generation, step, result
         self.global_step = 0
+        self.generation = 0
         self.own_steps = assignment.own_steps_before
         self.trained_seconds = assignment.trained_seconds_before
         self.loss = 0.0
@@ -81,7 +82,7 @@ class Training:
             started = self.trainer.start(self.own_steps)
         except Stopped as ended:
             return self.stopped(ended)
-        self.global_step = started.step
+        self.global_step, self.generation = started.step, started.generation
         self.introduce(started)
 
         assignment, clock = self.assignment, time.perf_counter
@@ -227,6 +228,7 @@ class Training:
         self.assignment.event(
             "evaluation",
             step=snapshot.step,
+            generation=snapshot.generation,
             accuracy=result.accuracy,
             loss=result.loss,
             num_examples=result.num_examples,
@@ -251,7 +253,9 @@ class Training:
     def finish(self) -> None:
         """Save, evaluate and export the result. A second stop skips what is left; a measured run is its figures."""
         if self.job.measure.steps is not None:
-            self.assignment.event("finished", step=self.global_step, accuracy=None, loss=None)
+            self.assignment.event(
+                "finished", step=self.global_step, generation=self.generation, accuracy=None, loss=None
+            )
             return
         if self.control.hurry or (snapshot := self.result()) is None:
             return
@@ -266,7 +270,13 @@ class Training:
             export(self.problem, snapshot.values, self.assignment.folder.model, self.config)
             self.assignment.event("exported", step=snapshot.step, path=self.assignment.folder.model.name)
         result = self.last_result[2]
-        self.assignment.event("finished", step=snapshot.step, accuracy=result.accuracy, loss=result.loss)
+        self.assignment.event(
+            "finished",
+            step=snapshot.step,
+            generation=snapshot.generation,
+            accuracy=result.accuracy,
+            loss=result.loss,
+        )
 
     def result(self) -> Snapshot | None:
         """The variables at the end. Where the servers are gone and a stop was asked for, nobody trains on: then the

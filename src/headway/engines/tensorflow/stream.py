@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from headway.engines.assignment import Assignment
 from headway.errors import DataError
+from headway.plural import counted
 from headway.workloads import images
 from headway.workloads.augment import MOVES
 from headway.workloads.base import Arrays, DataInfo
@@ -180,7 +181,9 @@ class Stream:
         """The places of a batch that are used: the good ones, and in a full batch these again for the bad ones."""
         if not good:
             file, offset = self.records.place(int(numbers[0]))
-            self._fail(f"none of {len(numbers)} records of a batch can be used; the first: {file}, offset {offset}")
+            self._fail(
+                f"none of {counted(len(numbers), 'record')} of a batch can be used; the first: {file}, offset {offset}"
+            )
         if not full or len(good) == len(numbers):
             return list(good)
         spare = (good[number % len(good)] for number in range(len(numbers)))

@@ -13,11 +13,11 @@ from headway.findings.catalogue import (
     loopback,
     memory_grows,
     memory_limit,
+    network,
     noisy_machine,
     oversized,
     server_count,
     server_cpu,
-    server_network,
     servers_beside,
     staleness,
     storage,
@@ -26,11 +26,12 @@ from headway.findings.catalogue import (
     too_many_threads,
     too_small,
     unbalanced,
+    unexplained,
     warmup,
 )
 
 RULES: tuple[Rule, ...] = (
-    server_network.RULE,
+    network.RULE,
     server_cpu.RULE,
     fabric.RULE,
     chief_undersized.RULE,
@@ -51,6 +52,7 @@ RULES: tuple[Rule, ...] = (
     warmup.RULE,
     server_count.RULE,
     baseline.RULE,
+    unexplained.RULE,
     servers_beside.RULE,
     oversized.RULE,
 )

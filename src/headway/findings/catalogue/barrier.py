@@ -8,6 +8,7 @@ from math import isnan
 
 import numpy as np
 
+from headway.findings.advice import Advice
 from headway.findings.base import Evidence, Finding, Rule
 from headway.findings.facts import Facts, Task
 from headway.findings.lagging import larger_batch
@@ -38,6 +39,7 @@ def _at_servers(facts: Facts) -> Iterator[Finding]:
     who = f"{last} came last in {percent(often)} of them{batch}" if often >= 0.6 else "it was not always the same task"
     each = float(np.mean(spread))
     yield RULE.finding(
+        facts.job,
         "waiting at the barrier",
         f"Updates waited for their last gradient {percent(share)} of the time, {format_seconds(each)} each; {who}.",
         "certain" if share >= 0.4 else "likely",
@@ -49,9 +51,7 @@ def _at_servers(facts: Facts) -> Iterator[Finding]:
 
 def _in_collectives(facts: Facts) -> Iterator[Finding]:
     shares = {
-        node.name: share
-        for task in facts.training
-        if (node := facts.node_of(task)) and node.cpus and not isnan(share := node.mean("cpus") / node.cpus)
+        node.name: node.cpu_use for task in facts.training if (node := facts.node_of(task)) and not isnan(node.cpu_use)
     }
     if len(shares) < 2 or max(shares.values()) < 0.8:
         return
@@ -61,6 +61,7 @@ def _in_collectives(facts: Facts) -> Iterator[Finding]:
         return
     lazy = min(shares, key=lambda name: shares[name])
     yield RULE.finding(
+        facts.job,
         "waiting in collectives",
         f"Training tasks wait for {full}: it used {percent(shares[full])} of its CPUs, {lazy} only "
         f"{percent(shares[lazy])}{_batch_of(facts, [task for task in facts.training if task.node == full])}.",
@@ -84,8 +85,16 @@ RULE = Rule(
     threshold=f"ps-sync: the time between an update's first and last gradient is {percent(SHARE)} of all time or more; "
     "tasks that are alike arrive within a tenth. allreduce: one node's CPUs are used up, and another's idle for "
     f"{percent(ALL_REDUCE_IDLE)} beside it.",
-    advice="Machines or batches that take the same time (cluster.ROLE.batch_size), backup tasks (strategy.aggregate), "
-    "an evaluator of its own where the chief evaluates often, or ps-async.",
+    advice=(
+        Advice("use machines that take the same time for a step (site.nodes)", "site.nodes"),
+        Advice("give slow tasks a smaller batch (cluster.ROLE.batch_size)", "cluster.ROLE.batch_size"),
+        Advice("do not wait for the last gradients (strategy.aggregate)", "strategy.aggregate"),
+        Advice(
+            "evaluate in a task of its own where the chief evaluates often (cluster.evaluator: 1)", "cluster.evaluator"
+        ),
+        Advice("do not wait at all (strategy: ps-async)", "strategy.kind"),
+        Advice("give each task as much work as its machine does in the same time"),
+    ),
     needs="ps-sync; or allreduce on nodes whose CPUs are known.",
     look=look,
 )

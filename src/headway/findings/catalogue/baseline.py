@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headway.findings.advice import Advice
 from headway.findings.base import Evidence, Finding, Rule
-from headway.findings.sweeps import SweepFacts
-
-UNLIKE = 0.1  # of the baseline's CPUs
+from headway.findings.sweeps import UNLIKE, SweepFacts
 
 
 def look_at_sweep(sweep: SweepFacts) -> Iterator[Finding]:
@@ -33,6 +32,7 @@ def look_at_sweep(sweep: SweepFacts) -> Iterator[Finding]:
             problems.append(f"its batch is {base.batch_size}, others' {min(unlike_batch)}")
         if problems:
             yield RULE.finding(
+                base.job,
                 "baseline",
                 f"The baseline {base.name} is not one machine of the others' kind: {'; '.join(problems)}.",
                 "certain",
@@ -52,9 +52,12 @@ RULE = Rule(
     threshold="The trial that others are compared with is not strategy: single, has other than one training task, a "
     "machine whose CPUs differ by more than a tenth from those of the training tasks that are compared with it (where "
     "machines are varied: those of its own kind), or another batch where that is not varied.",
-    advice="baseline: {strategy: single} on the same machine; or say `relative to N training tasks` beside each "
-    "speed-up.",
+    advice=(
+        Advice("measure a baseline of strategy single on one of the same machines", "strategy.kind"),
+        Advice("say `relative to N training tasks` beside each speed-up"),
+    ),
     needs="A sweep with a baseline.",
     look_at_sweep=look_at_sweep,
     is_of_speed=False,
+    explains_loss=False,
 )

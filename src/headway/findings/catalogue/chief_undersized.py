@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headway.findings.advice import Advice
 from headway.findings.base import Evidence, Finding, Rule
 from headway.findings.facts import Facts
 from headway.findings.lagging import has_less, lag, larger_batch
@@ -30,6 +31,7 @@ def look(facts: Facts) -> Iterator[Finding]:
     batch = larger_batch(facts, chief)
     besides = f" Besides, {batch}." if batch else ""
     yield RULE.finding(
+        facts.job,
         f"CPU of {node.name}",
         f"The chief ({chief.name} on {node.name}) is slower than the other training tasks: {behind.text}. Its CPU was "
         f"full {percent(full)} of the time ({cpus(node.mean('cpus'))} of {cpus(node.cpus)}{wanted}).{besides}",
@@ -51,8 +53,14 @@ RULE = Rule(
     f"{SLOWER} times as long as the other tasks' (ps-async: for an example, where batches differ; synchronous: it "
     "comes last in most updates, and they wait that long). Equal machines differ by a tenth. A chief that is behind "
     "on a machine like the others' is a straggler: its batch may be larger.",
-    advice="Give the chief a machine as large as the workers', or larger by what evaluating takes (site.nodes.chief), "
-    "or evaluate elsewhere (cluster.evaluator: 1).",
+    advice=(
+        Advice(
+            "give the chief a machine as large as the workers', or larger by what evaluating takes (site.nodes.chief)",
+            "site.nodes",
+        ),
+        Advice("evaluate in a task of its own (cluster.evaluator: 1)", "cluster.evaluator"),
+        Advice("give the chief less work"),
+    ),
     needs="Two or more training tasks; the CPUs of the chief's node (site.nodes).",
     look=look,
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from headway.findings.advice import Advice
 from headway.findings.base import Evidence, Finding, Rule
 from headway.findings.facts import Facts, Node
 from headway.findings.words import cpus, quantity
@@ -32,6 +33,7 @@ def look(facts: Facts) -> Iterator[Finding]:
         if until > facts.seconds:
             continue
         yield RULE.finding(
+            facts.job,
             f"CPU credits of {node.name}",
             f"{node.name} loses {quantity(60 * falling)} CPU credits a minute and has {quantity(float(left[-1]))} "
             f"left: after {format_seconds(until)} more it slows down to what it earns.",
@@ -58,6 +60,7 @@ def _ran_out(facts: Facts, node: Node, when: float) -> Finding:
     at = max(0.0, when - facts.start)
     said = f"ran out after {format_seconds(at)} of measured time" if at > 1 else "had run out when measuring began"
     return RULE.finding(
+        facts.job,
         f"CPU credits of {node.name}",
         f"The CPU credits of {node.name} ({', '.join(node.tasks)}) {said}{now}.",
         "certain",
@@ -73,7 +76,10 @@ RULE = Rule(
     "middle of training, which was found by eye.",
     threshold="At some time no credit is left and the node may use less than it has (as long as any is left, it is as "
     "fast as before); or, at the rate of this run, none would be left after as long again.",
-    advice="A machine that is not burstable, a larger one (it earns more), or the unlimited mode of the cloud.",
+    advice=(
+        Advice("use a machine that is not burstable, or a larger one, which earns more (site.nodes)", "site.nodes"),
+        Advice("use the unlimited mode of the cloud"),
+    ),
     needs="Nodes with credits (site.nodes.ROLE.credits).",
     look=look,
     is_of_speed=False,

@@ -6,30 +6,20 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from headway.findings.advice import Advice
 from headway.findings.base import Evidence, Finding, Rule
-from headway.findings.facts import FULL_LINK, Facts
+from headway.findings.facts import BUSY_LINK, FULL_LINK, Facts
 from headway.findings.words import percent
 from headway.units import format_rate
 
-BUSY = 0.6
-
 
 def look(facts: Facts) -> Iterator[Finding]:
-    nodes = [node for node in facts.nodes if len(node.t) > 1]
-    if not facts.fabric or len(nodes) < 2:
+    busy = facts.fabric_full
+    if not facts.fabric or busy < BUSY_LINK:
         return
-    width = 2 * float(np.median(np.concatenate([node.get("seconds") for node in nodes])))
-    edges = np.arange(facts.start, facts.end + width, width)
-    total = np.zeros(len(edges))
-    for node in nodes:  # what each sent until then, whenever it was sampled
-        sent = np.cumsum(np.nan_to_num(node.get("sent") * node.get("seconds")))
-        total += np.interp(edges, node.t, sent)
-    rates = np.diff(total) / width
-    busy = float(np.mean(rates >= FULL_LINK * facts.fabric))
-    if busy < BUSY:
-        return
-    mean = float(np.mean(rates))
+    mean = float(np.mean(facts.fabric_rates))
     yield RULE.finding(
+        facts.job,
         "fabric",
         f"The fabric between the nodes was full {percent(busy)} of the time: {format_rate(mean)} on average of "
         f"{format_rate(facts.fabric)}.",
@@ -45,10 +35,13 @@ RULE = Rule(
     title="The fabric between the nodes is saturated",
     means="All traffic between nodes crosses one link or switch. When that is full, faster interfaces and more servers "
     "do not help.",
-    threshold=f"All nodes together send {percent(FULL_LINK)} of the fabric's rate or more in {percent(BUSY)} of the "
-    "time or more.",
-    advice="Send less: servers beside training tasks (layout: PW-PW), allreduce (each link carries half), "
-    "strategy.transfer: bfloat16, a larger batch; or a faster fabric.",
+    threshold=f"All nodes together send {percent(FULL_LINK)} of the fabric's rate or more in {percent(BUSY_LINK)} of "
+    "the time or more.",
+    advice=(
+        Advice("use a faster fabric (site.fabric)", "site.fabric"),
+        Advice("send half the bytes (strategy.transfer: bfloat16)", "strategy.transfer"),
+        Advice("compute longer between two exchanges: a larger batch"),
+    ),
     needs="The fabric's rate (site.fabric), and two or more nodes.",
     look=look,
 )

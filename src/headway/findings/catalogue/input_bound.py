@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from headway.findings.advice import Advice
 from headway.findings.base import Evidence, Finding, Rule
 from headway.findings.facts import Facts, Task
 from headway.findings.words import percent
@@ -37,6 +38,7 @@ def look(facts: Facts) -> Iterator[Finding]:
         return
     task, share, each = found
     yield RULE.finding(
+        facts.job,
         f"input of {task.name}",
         f"{task.name} waited for its input {percent(share)} of the time: {format_seconds(each)} in each step of "
         f"{format_seconds(each / share)}, in the mean.",
@@ -52,8 +54,12 @@ RULE = Rule(
     means="Reading, decoding and augmenting cannot keep up with computing.",
     threshold=f"A training task waits at its input for {percent(SHARE)} of its time or more, and at least "
     f"{format_seconds(LEAST)} in each step: less is what any pipeline takes, and a tiny model shows as a large share.",
-    advice="See the finding on storage. Smaller or fewer files to decode (headway data convert), less augmentation, "
-    "more CPUs for the training tasks, or data in memory. Compare with made-up data to see what is to be gained.",
+    advice=(
+        Advice("convert the data to smaller records (headway data convert)", "workload.dataset"),
+        Advice("augment less, or keep the data in memory (workload.dataset)", "workload.dataset"),
+        Advice("give the training tasks more CPUs (site.nodes)", "site.nodes"),
+        Advice("read and decode in parallel with training; made-up data show what is to be gained"),
+    ),
     needs="Training by the engine, which measures this wait.",
     look=look,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headway.findings.advice import Advice
 from headway.findings.base import Evidence, Finding, Rule
 from headway.findings.facts import Facts
 from headway.findings.words import percent
@@ -24,9 +25,9 @@ def look(facts: Facts) -> Iterator[Finding]:
             continue
         others = [other for other in facts.nodes if other is not node and other.trains and other.cpus]
         full = node.cpu_full if node.cpus else 0.0
-        used = node.mean("cpus") / node.cpus if node.cpus else 0.0
-        idlest = min(others, key=lambda other: other.mean("cpus") / (other.cpus or 1.0), default=None)
-        least = idlest.mean("cpus") / idlest.cpus if idlest and idlest.cpus else float("nan")
+        used = node.cpu_use if node.cpus else 0.0
+        idlest = min(others, key=lambda other: other.cpu_use, default=None)
+        least = idlest.cpu_use if idlest else float("nan")
         is_trouble = full >= FULL_TIME and least <= LESS * used
         beside = (
             f" Its CPU was full {percent(full)} of the time, while {idlest.name} used {percent(least)} of its own."
@@ -34,6 +35,7 @@ def look(facts: Facts) -> Iterator[Finding]:
             else ""
         )
         yield RULE.finding(
+            facts.job,
             f"loopback of {node.name}",
             f"{percent(inside / (inside + outside))} of what {node.name} ({', '.join(node.tasks)}) sends stays on it: "
             f"{format_rate(inside)} over loopback, {format_rate(outside)} over its network.{beside}",
@@ -53,8 +55,11 @@ RULE = Rule(
     threshold=f"A node with servers and training tasks sends {percent(SHARE)} of its traffic over loopback, "
     f"{format_rate(WORTH)} or more. It is trouble where its CPU is full in {percent(FULL_TIME)} of the time or more "
     f"and another training node uses less than {percent(LESS)} as much of its own; else it is good to know.",
-    advice="A server on every node (layout: PW-PW), or on a node of its own (PS-W-W), so that one node's CPU does not "
-    "serve everybody; or a larger node for it.",
+    advice=(
+        Advice("put a server on every node (layout: PW-PW), or on a node of its own (PS-W-W)", "layout"),
+        Advice("give the node more CPUs (site.nodes)", "site.nodes"),
+        Advice("use fewer training tasks on the node of the server"),
+    ),
     needs="Two or more nodes, one of them with a server and a training task.",
     look=look,
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from headway.findings.advice import Advice
 from headway.findings.base import Evidence, Finding, Rule
 from headway.findings.facts import Array, Facts
 from headway.findings.words import percent
@@ -15,6 +16,7 @@ LEAST = 16e6  # bytes
 SHARE = 0.04  # of what it had
 STEADY = 0.7  # of its parts grow, and none of them makes up half of the growth
 PARTS = 8
+MINUTES = 180.0  # seconds: caches, pools of threads and allocators fill up for a minute or more
 
 
 def look(facts: Facts) -> Iterator[Finding]:
@@ -34,9 +36,10 @@ def look(facts: Facts) -> Iterator[Finding]:
         until = (limit - levels[-1]) / speed if limit and limit > levels[-1] else None
         soon = f" At this rate it reaches the {format_bytes(limit)} of {task.node} in {_about(until)}." if until else ""
         yield RULE.finding(
+            facts.job,
             f"memory of {task.name}",
             f"The memory of {task.name} grew from {format_bytes(levels[0])} to {format_bytes(levels[-1])} in "
-            f"{format_seconds(seconds)}, {format_bytes(speed * 60)} a minute, without an end to it.{soon}",
+            f"{format_seconds(seconds)}, {format_bytes(speed * 60)} a minute, and went on growing until the end.{soon}",
             "likely",
             Evidence("growth", speed, "B/s", task.name, float(t[0]), float(t[-1])),
             Evidence("memory at the end", float(levels[-1]), "B", task.name),
@@ -61,10 +64,15 @@ RULE = Rule(
     threshold=f"After the first fifth of the measured time a task's resident memory grows by {percent(SHARE)} or more, "
     f"at least {format_bytes(LEAST)}, in most of {PARTS} equal parts, without one jump that makes up half of it, and "
     "still in the second half: buffers and caches fill up and stop.",
-    advice="Look for lists that are appended to, graphs that grow (operations made in the loop), and data that is "
-    "cached; until then, restart from checkpoints.",
-    needs="15 s of samples of the task's memory without a restart.",
+    advice=(
+        Advice("look for lists that are appended to, graphs that grow (operations made in the loop), and cached data"),
+        Advice("restart from checkpoints until the cause is found"),
+    ),
+    needs=f"{format_seconds(MINUTES)} of samples of the task's memory without a restart: a run that has just begun "
+    "fills its caches.",
     look=look,
-    seconds=15.0,
+    steps=0,
+    seconds=MINUTES,
     is_of_speed=False,
+    explains_loss=False,
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from headway.findings.advice import Advice
 from headway.findings.base import Evidence, Finding, Rule
 from headway.findings.facts import Facts
 from headway.findings.words import percent
@@ -19,6 +20,7 @@ def look(facts: Facts) -> Iterator[Finding]:
     for node in facts.nodes:
         if node.oom_kills:
             yield RULE.finding(
+                facts.job,
                 f"memory of {node.name}",
                 f"{node.name} ran out of memory: {node.oom_kills} "
                 f"process{'es were' if node.oom_kills > 1 else ' was'} killed at {format_bytes(node.memory_limit)}.",
@@ -36,10 +38,11 @@ def look(facts: Facts) -> Iterator[Finding]:
         if peak < NEAR * node.memory_limit or own < OWN * node.memory_limit:
             continue
         yield RULE.finding(
+            facts.job,
             f"memory of {node.name}",
             f"{node.name} used {format_bytes(peak)} of {format_bytes(node.memory_limit)} memory "
-            f"({percent(peak / node.memory_limit)}), its tasks {format_bytes(own)}: a little more, and a task is "
-            "killed.",
+            f"({percent(min(1.0, peak / node.memory_limit))}), its tasks {format_bytes(own)}: a little more, and a "
+            "task is killed.",
             "likely",
             Evidence("most memory in use", peak, "B", node.name),
             Evidence("limit", node.memory_limit, "B", node.name),
@@ -54,7 +57,12 @@ RULE = Rule(
     "from memory and read again.",
     threshold=f"A node uses {percent(NEAR)} of its memory or more, and its tasks themselves {percent(OWN)} or more of "
     "it (the rest may be files that the kernel can drop); or a process was killed for want of memory.",
-    advice="A machine with more memory, a smaller batch, fewer tasks on the node, or variables on more servers.",
+    advice=(
+        Advice("use a machine with more memory (site.nodes)", "site.nodes"),
+        Advice("use fewer tasks on the node (layout)", "layout"),
+        Advice("hold the variables on more servers (cluster.ps)", "cluster.ps"),
+        Advice("use a smaller batch"),
+    ),
     needs="A memory limit or size of the node, and samples.",
     look=look,
     steps=0,

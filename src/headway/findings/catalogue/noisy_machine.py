@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from headway.findings.advice import Advice
 from headway.findings.base import Evidence, Finding, Rule
 from headway.findings.facts import Array, Facts, median, weighted_mean
 from headway.findings.words import cpus, percent
+from headway.plural import counted
 
 OTHERS = 0.25  # of the machine's cores
 EMULATION = 0.15  # of the cores: agents, queues and the kernel's own work for emulated networks
@@ -49,8 +51,10 @@ def look(facts: Facts) -> Iterator[Finding]:
     steal = max((node.mean("steal") for node in facts.nodes if np.any(node.get("steal") > 0)), default=0.0)
     if mean >= allowed * facts.cores and full >= FULL_TIME:
         yield RULE.finding(
+            facts.job,
             "the machine",
-            f"Other processes used {cpus(mean)} of the machine's {facts.cores} cores, and for {percent(full)} of the "
+            f"Other processes used {cpus(mean)} of the machine's {counted(facts.cores, 'core')}, "
+            f"and for {percent(full)} of the "
             "time none was idle: rates are too low, and other findings about speed less sure.",
             "certain" if mean >= 2 * allowed * facts.cores else "likely",
             Evidence("CPUs of other processes", mean, "CPUs"),
@@ -58,8 +62,9 @@ def look(facts: Facts) -> Iterator[Finding]:
         )
     if steal >= STEAL * facts.cores:
         yield RULE.finding(
+            facts.job,
             "the machine",
-            f"Other virtual machines took {cpus(steal)} of this machine's {facts.cores} cores (steal).",
+            f"Other virtual machines took {cpus(steal)} of this machine's {counted(facts.cores, 'core')} (steal).",
             "certain",
             Evidence("steal", steal, "CPUs"),
         )
@@ -68,13 +73,17 @@ def look(facts: Facts) -> Iterator[Finding]:
 RULE = Rule(
     name="noisy_machine",
     title="Others used the machine meanwhile",
-    means="What was measured beside other work is not what the cluster can do. Other findings about speed are then at "
-    "best possible.",
+    means="What was measured beside other work is not what the cluster can do. Nothing is then certain, and other "
+    "findings about speed are at best possible.",
     threshold=f"Other processes use {percent(OTHERS)} of the cores or more on average ({percent(EMULATION)} more are "
     f"allowed to the emulation of hosts) and the machine has no idle core in {percent(FULL_TIME)} of the time or more; "
     f"or another virtual machine takes {percent(STEAL)} of them.",
-    advice="Measure again when the machine is idle (headway doctor shows its load), or on machines of your own.",
+    advice=(
+        Advice("measure again when the machine is idle (headway doctor shows its load)"),
+        Advice("measure on machines of your own"),
+    ),
     needs="Samples of the whole machine's CPU time (runs from before these were recorded: local sites only).",
     look=look,
+    steps=0,
     is_of_speed=False,
 )

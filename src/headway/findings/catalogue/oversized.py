@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from headway.findings.advice import Advice
 from headway.findings.base import Evidence, Finding, Rule
-from headway.findings.catalogue import barrier, credits, fabric, input_bound, server_cpu, server_network, storage
+from headway.findings.catalogue import barrier, credits, input_bound, server_cpu, storage
 from headway.findings.facts import Facts, Node, percentile
 from headway.findings.words import cpus, percent
 
@@ -15,10 +16,12 @@ SHORT = 0.2  # of the time all that it may use is in use: without credits it wou
 ROOM = 1.25  # what is recommended has this much more than was used in nearly all of the time
 THROTTLED = 0.05  # of a training node's CPUs, wanted and not got: in its bursts it uses all that it has
 # What training waits for, the most telling first. None of them needs a longer run than this rule.
-BOTTLENECKS = (storage, input_bound, fabric, server_network, server_cpu, credits, barrier)
+BOTTLENECKS = (storage, input_bound, server_cpu, credits, barrier)
 
 
 def look(facts: Facts) -> Iterator[Finding]:
+    if facts.waits_for_network:
+        return  # who waits for the network looks idle, whatever its machine
     kinds: dict[str, list[Node]] = {}
     for node in facts.nodes:
         if node.cpus and len(node.t):
@@ -34,6 +37,7 @@ def look(facts: Facts) -> Iterator[Finding]:
         enough = math.ceil(peak * ROOM * 20) / 20
         names = f"{len(nodes)} nodes {kind}" if len(nodes) > 1 else nodes[0].name
         yield RULE.finding(
+            facts.job,
             f"CPU of {names}",
             f"{names} used at most {cpus(peak)} of {cpus(have)} in 95 % of the time: {cpus(enough)} would do"
             + (f" as long as training waits for {waited_for}; without that it may need more." if waited_for else "."),
@@ -41,7 +45,7 @@ def look(facts: Facts) -> Iterator[Finding]:
             Evidence("CPUs in use, 95th percentile", peak, "CPUs", nodes[0].name),
             Evidence("CPUs it has", have, "CPUs", nodes[0].name),
             trouble=False,
-            advice=f"See the finding about {waited_for} first; then measure again." if waited_for else None,
+            advice=(Advice(f"see the finding about {waited_for} first; then measure again"),) if waited_for else None,
         )
 
 
@@ -65,8 +69,12 @@ RULE = Rule(
     f"that they may use for {percent(SHORT)} of the time): half a machine would do, and most clouds' next smaller "
     f"machine is half as large. Nothing is said of training nodes that want {percent(THROTTLED)} of their CPUs more "
     "than they get: these compute in bursts and wait between them. Where another finding says what training waits "
-    "for, this is only possible, and holds as long as that stays. It is good to know, and no trouble.",
-    advice="Take a smaller machine for this role (site.nodes), or put another task beside it (layout).",
+    "for, this is only possible, and holds as long as that stays; where a link or the fabric is full, nothing is said. "
+    "It is good to know, and no trouble.",
+    advice=(
+        Advice("use a smaller machine for this role (site.nodes)", "site.nodes"),
+        Advice("put another task beside it (layout)", "layout"),
+    ),
     needs="Nodes whose CPUs are known (site.nodes).",
     look=look,
     seconds=8.0,

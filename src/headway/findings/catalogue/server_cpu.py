@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headway.findings.advice import Advice
 from headway.findings.base import Evidence, Finding, Rule
 from headway.findings.facts import FULL, Facts
 from headway.findings.words import cpus, percent
@@ -18,6 +19,7 @@ def look(facts: Facts) -> Iterator[Finding]:
             continue
         used, throttled = node.mean("cpus"), node.mean("throttled")
         yield RULE.finding(
+            facts.job,
             f"CPU of {node.name}",
             f"The CPU of {node.name} ({', '.join(node.tasks)}) was full {percent(busy)} of the time: it used "
             f"{cpus(used)} of {cpus(node.cpus)} on average.",
@@ -36,7 +38,12 @@ RULE = Rule(
     "it.",
     threshold=f"At least {percent(FULL)} of what the node may use is in use in {percent(BUSY)} of the time or more. A "
     "server that keeps up with its tasks is idle between their messages.",
-    advice="Give the server a machine with more CPUs, add a server, or choose an optimizer with less work for it.",
+    advice=(
+        Advice("give the server a machine with more CPUs (site.nodes.ps)", "site.nodes"),
+        Advice("add a server (cluster.ps)", "cluster.ps"),
+        Advice("choose an optimizer with less work for it (workload.optimizer)", "workload.optimizer"),
+        Advice("compute longer between two exchanges: a larger batch"),
+    ),
     needs="A server with a node of its own whose CPUs are known (site.nodes.ps.cpus).",
     look=look,
 )

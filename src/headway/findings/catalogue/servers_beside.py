@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from headway.findings.advice import Advice
 from headway.findings.base import Evidence, Finding, Rule
 from headway.findings.facts import Facts
 from headway.findings.words import cpus, percent
@@ -23,7 +24,7 @@ def look(facts: Facts) -> Iterator[Finding]:
         return
     used = sum(node.mean("cpus") for node in servers)
     has = sum(node.cpus or 0.0 for node in servers)
-    busy = [node.mean("cpus") / (node.cpus or 1.0) for node in training]
+    busy = [node.cpu_use for node in training]
     links = [max(node.mean("received"), node.mean("sent")) / node.rate for node in servers if node.rate]
     room = sum((node.cpus or 0.0) - node.mean("cpus") for node in training)
     if (
@@ -38,6 +39,7 @@ def look(facts: Facts) -> Iterator[Finding]:
     moved = sum(node.mean("sent") for node in servers)
     layout = "-".join(["PW"] * len(training)) if len(training) <= 4 else "servers: beside_workers"
     yield RULE.finding(
+        facts.job,
         "layout",
         f"The servers' own nodes use {cpus(used)} of {cpus(has)}, training nodes {percent(float(np.mean(busy)))} of "
         f"theirs, and {format_rate(moved)} cross the network that could in part stay on a node.",
@@ -46,8 +48,13 @@ def look(facts: Facts) -> Iterator[Finding]:
         Evidence("CPUs in use on training nodes, share", float(np.mean(busy)), "share"),
         Evidence("sent by servers", moved, "B/s"),
         trouble=False,
-        advice=f"Try layout: {layout}, with as many servers as training nodes: 1/{len(training)} of the traffic then "
-        f"stays on its node, and {len(servers)} machine{'s' if len(servers) > 1 else ''} can be given back.",
+        advice=(
+            Advice(
+                f"try layout: {layout}, with as many servers as training nodes: 1/{len(training)} of the traffic then "
+                f"stays on its node, and {len(servers)} machine{'s' if len(servers) > 1 else ''} can be given back",
+                "layout",
+            ),
+        ),
     )
 
 
@@ -59,7 +66,7 @@ RULE = Rule(
     threshold=f"Servers' own nodes use {percent(IDLE_SERVER)} of their CPUs or less, which would fit into what "
     f"training nodes leave (they use {percent(ROOM)} or less, for they wait), and a server's network is "
     f"{percent(TRAFFIC)} in use or more on average. Good to know, and no trouble.",
-    advice="layout: PW-PW, or {servers: beside_workers}.",
+    advice=(Advice("try layout: PW-PW, or {servers: beside_workers}", "layout"),),
     needs="Servers on nodes of their own, two or more training nodes, and the CPUs and network rate of all.",
     look=look,
 )

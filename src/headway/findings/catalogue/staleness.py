@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from headway.findings.advice import Advice
 from headway.findings.base import Evidence, Finding, Rule
 from headway.findings.facts import Array, Facts
 from headway.findings.sweeps import SweepFacts, TrialFacts
@@ -38,6 +39,7 @@ def look(facts: Facts) -> Iterator[Finding]:
     said = f"rose from {quantity(best)} to {quantity(last)}" if np.isfinite(last) else "is no number any more"
     rate = f" with learning rate {quantity(facts.learning_rate)}" if facts.learning_rate else ""
     yield RULE.finding(
+        facts.job,
         "convergence",
         f"The training loss {said}{rate}, while gradients were {mean:.1f} updates behind on average "
         f"(95 % of them at most {np.nanpercentile(facts.staleness, 95):.0f}).",
@@ -61,6 +63,7 @@ def look_at_sweep(sweep: SweepFacts) -> Iterator[Finding]:
         if lost < WORSE:
             continue
         yield RULE.finding(
+            trial.job,
             "convergence",
             f"{trial.name} ends at {percent(trial.accuracy)} accuracy, {100 * lost:.1f} points below {best.name}; its "
             f"gradients were {trial.staleness:.1f} updates behind on average.",
@@ -87,11 +90,18 @@ RULE = Rule(
     f"is {RISE} times its lowest or no number. A learning rate that is too large without staleness looks the same, so "
     f"this is only possible. In a sweep: accuracy is {percent(WORSE)} or more below that of a strategy without "
     "staleness on as many examples, with equal settings but for strategy and size of the cluster.",
-    advice="A smaller learning rate (divide it by the number of tasks), fewer training tasks, no pull_ahead, or "
-    "ps-sync.",
+    advice=(
+        Advice(
+            "use a smaller learning rate: divide it by the number of tasks (workload.optimizer)", "workload.optimizer"
+        ),
+        Advice("do not pull ahead (strategy.pull_ahead: 0)", "strategy.pull_ahead"),
+        Advice("wait for every gradient (strategy: ps-sync)", "strategy.kind"),
+        Advice("use fewer training tasks"),
+    ),
     needs="ps-async with recorded staleness and a loss; 60 steps.",
     look=look,
     look_at_sweep=look_at_sweep,
     steps=60,
     is_of_speed=False,
+    explains_loss=False,
 )

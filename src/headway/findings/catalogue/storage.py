@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isnan
 
+from headway.findings.advice import Advice
 from headway.findings.base import Evidence, Finding, Rule
 from headway.findings.catalogue.input_bound import worst
 from headway.findings.facts import Facts, Node
@@ -30,11 +31,15 @@ def look(facts: Facts) -> Iterator[Finding]:
     evidence += [Evidence("read from disk", read, "B/s", node.name)] if not isnan(read) else []
     evidence += [Evidence("disk can read", node.disk_read, "B/s", node.name)] if node.disk_read else []
     if _is_busy(node, read, waits):
-        of = f" of the {per_second(node.disk_read)} that it can" if node.disk_read else ""
+        if isnan(read):  # the kernel says that somebody waits for the disk, and nobody counts its bytes
+            did = f"somebody waited for the disk of {node.name} {percent(min(1.0, waits))} of the time"
+        else:
+            of = f" of the {per_second(node.disk_read)} that it can" if node.disk_read else ""
+            did = f"the disk of {node.name} read {per_second(read)}{of}"
         yield RULE.finding(
+            facts.job,
             f"disk of {node.name}",
-            f"Storage is why {task.name} waits for input: the disk of {node.name} read {per_second(read)}{of}, and "
-            f"training waited {percent(share)} of the time.",
+            f"Storage is why {task.name} waits for input: {did}, and training waited {percent(share)} of the time.",
             "certain" if node.disk_read else "likely",
             *evidence,
         )
@@ -42,6 +47,7 @@ def look(facts: Facts) -> Iterator[Finding]:
         of = f" of {per_second(node.disk_read)}" if node.disk_read else ""
         cpu = f"; its CPU was full {percent(node.cpu_full)} of the time" if node.cpus else ""
         yield RULE.finding(
+            facts.job,
             f"disk of {node.name}",
             f"Storage is not why {task.name} waits for input: the disk of {node.name} read only {per_second(read)}{of}"
             f"{cpu}.",
@@ -49,7 +55,7 @@ def look(facts: Facts) -> Iterator[Finding]:
             *evidence,
             trouble=False,
             title="Storage is not why training waits for input",
-            advice="A faster disk would not help: decoding and augmenting take the time. " + FASTER_INPUT,
+            advice=FASTER_INPUT,
         )
 
 
@@ -59,7 +65,11 @@ def _is_busy(node: Node, read: float, waits: float) -> bool:
     return waits >= WAITING
 
 
-FASTER_INPUT = "Convert the data to smaller records (headway data convert), or give the task more CPUs."
+FASTER_INPUT = (
+    Advice("convert the data to smaller records (headway data convert)", "workload.dataset"),
+    Advice("give the task more CPUs (site.nodes)", "site.nodes"),
+    Advice("decode and augment less: a faster disk would not help"),
+)
 RULE = Rule(
     name="storage",
     title="Storage is why training waits for input",
@@ -68,8 +78,11 @@ RULE = Rule(
     threshold=f"Only where training waits for input. The disk reads {percent(BUSY)} of what it can, or more, on "
     f"average; where that is not known, some process waits for it in {percent(WAITING)} of the time. Else it is said "
     "that storage is not the cause.",
-    advice="A faster disk, data on more disks, or smaller files (headway data convert); data that fits into memory is "
-    "read once.",
+    advice=(
+        Advice("use a faster disk, or one for each node (site.nodes.ROLE.disk)", "site.nodes"),
+        Advice("convert the data to smaller records (headway data convert)", "workload.dataset"),
+        Advice("keep the data in memory where they fit: they are then read once"),
+    ),
     needs="A wait for input; how fast the node's disk is (site.nodes.ROLE.disk), or the kernel's pressure figures.",
     look=look,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headway.findings.advice import Advice
 from headway.findings.base import Evidence, Finding, Rule
 from headway.findings.catalogue.input_bound import SHARE, input_wait
 from headway.findings.facts import Facts, Node, Task
@@ -13,8 +14,11 @@ from headway.findings.words import cpus, percent
 SLOWER = 1.4
 LINK_FULL = 0.5
 SMALLER_BATCH = (
-    "Its machine is like the others': give it as small a batch as theirs (cluster.ROLE.batch_size), or all of them one "
-    "that takes the same time."
+    Advice(
+        "its machine is like the others': give it as small a batch as theirs (cluster.ROLE.batch_size)",
+        "cluster.ROLE.batch_size",
+    ),
+    Advice("give all tasks batches that take the same time"),
 )
 SHARED = 0.3  # of the time: a server whose network is full that long serves one task after the other
 
@@ -36,6 +40,7 @@ def look(facts: Facts) -> Iterator[Finding]:
     node = facts.node_of(task)
     is_its_batch = larger_batch(facts, task) is not None and not has_less(facts, task)
     yield RULE.finding(
+        facts.job,
         task.name,
         f"{task.name} is slower than the other training tasks: {how.text}. {_why(facts, task, node)}",
         "likely" if how.factor >= 1.6 else "possible",
@@ -86,8 +91,12 @@ RULE = Rule(
     "straggler. Nor is a task of ps-async whose "
     f"machine is like the others' and lacks nothing, while the network of a server is full {percent(SHARED)} of the "
     "time or its CPU is short: what is busy is not shared out equally.",
-    advice="Give it a machine like the others', or a smaller batch (cluster.ROLE.batch_size); with ps-sync do not wait "
-    "for it (strategy.aggregate one below the number of tasks).",
+    advice=(
+        Advice("give it a machine like the others' (site.nodes)", "site.nodes"),
+        Advice("give it a smaller batch (cluster.ROLE.batch_size)", "cluster.ROLE.batch_size"),
+        Advice("do not wait for it (strategy.aggregate one below the number of tasks)", "strategy.aggregate"),
+        Advice("look at what else its machine does"),
+    ),
     needs="Two or more training tasks; for all-reduce their nodes' CPUs.",
     look=look,
 )

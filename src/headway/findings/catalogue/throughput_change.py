@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from headway.findings.advice import Advice
 from headway.findings.base import Evidence, Finding, Rule
 from headway.findings.catalogue.noisy_machine import taken
 from headway.findings.facts import Array, Facts, bins, median, spread_of
-from headway.findings.words import cpus, percent, quantity
+from headway.findings.words import cpus, percent, quantity, times
 from headway.units import format_bytes, format_rate, format_seconds
 
 CHANGE = 0.25  # of the rate before
@@ -20,6 +22,11 @@ LEAST_STEPS = 3.0  # in a part, so that single steps do not make waves
 EDGE = 0.2  # of the run that each side has at least: no change within the first seconds, nor the last
 MOVED = 0.2  # of a metric, between the two sides
 NUM_MOVED = 4
+PAUSE = 5.0  # times the steps around it, by one step: training stood still meanwhile
+AROUND = 4  # steps on each side of it
+SIDE_SECONDS = 3.0  # that each side of a change lasts at least
+SIDE_STEPS = 10  # ... and has
+MUCH = 3.0  # times the rate before: no percentage any more
 # ... and by this much: below, it is rounding and what any process does. Of CPUs as a share of the node's (dilated hosts
 # have few); of rates bytes per second. What a node may use and its credits are no measurements: they have no noise.
 LEAST_MOVED = {"cpus": 0.05, "cpus_allowed": 0.0, "credits": 0.0, "memory": 10e6}
@@ -35,6 +42,9 @@ WORDS = {
     "cpus_allowed": "CPUs allowed",
     "memory": "memory",
 }
+
+
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True)
@@ -84,13 +94,13 @@ def look(facts: Facts) -> Iterator[Finding]:
     if facts.seconds / width < PARTS:
         return
     t, rates = bins(facts, width)
-    is_pause = np.zeros(len(t), dtype=bool)  # the chief evaluates or saves: nobody's drift
-    for start, end, _ in facts.pauses:
-        is_pause |= (t + width / 2 > start) & (t - width / 2 < end)
+    is_pause = _stands_still(facts, t, width)
+    for start, end, _ in facts.pauses:  # the chief evaluates or saves: nobody's drift
+        is_pause |= _touches(t, width, start, end)
     if np.count_nonzero(~is_pause) >= PARTS:
         t, rates = t[~is_pause], rates[~is_pause]
     found = change(t, rates)
-    if found is None:
+    if found is None or not all(_is_rate(facts, t, width, side) for side in (t < found.at, t >= found.at)):
         return
     at = found.at - facts.start
     verb = "fell" if found.after < found.before else "rose"
@@ -100,14 +110,53 @@ def look(facts: Facts) -> Iterator[Finding]:
     said = f" With it moved: {'; '.join(text for text, _ in with_it)}." if with_it else ""
     said += f" At that time: {', '.join(events)}." if events else ""
     yield RULE.finding(
+        facts.job,
         "throughput",
         f"Throughput {verb} {how}, from {quantity(found.before)} to {quantity(found.after)} examples/s "
-        f"({found.after / found.before - 1:+.0%}).{said or ' No metric of any node moved with it.'}",
+        f"({_ratio(found)}).{said or ' No metric of any node moved with it.'}",
         "likely" if abs(found.after / found.before - 1) >= 1.5 * CHANGE else "possible",
         Evidence("examples per second before", found.before, "1/s", None, facts.start, found.at),
         Evidence("examples per second after", found.after, "1/s", None, found.at, facts.end),
         *(evidence for _, evidence in with_it),
     )
+
+
+def _touches(t: Array, width: float, start: float, end: float) -> Flags:
+    return (t + width / 2 > start) & (t - width / 2 < end)
+
+
+def _stands_still(facts: Facts, t: Array, width: float) -> Flags:
+    """Of each part of the run: whether every training task is in a step that takes many times as long as those around
+    it. That is a pause (a suspended machine, a stopped program), and no rate. Steps that become slow for good have slow
+    ones around them."""
+    stands = np.ones(len(t), dtype=bool)
+    for task in facts.training:
+        ends = task.get("t")
+        starts = np.concatenate([ends[:1] - task.get("seconds")[:1], ends[:-1]])
+        gaps = ends - starts
+        mine = np.zeros(len(t), dtype=bool)
+        for place in np.flatnonzero(gaps > PAUSE * median(gaps)):
+            around = np.concatenate([gaps[max(0, place - AROUND) : place], gaps[place + 1 : place + 1 + AROUND]])
+            if gaps[place] > PAUSE * median(around):
+                mine |= _touches(t, width, float(starts[place]), float(ends[place]))
+        stands &= mine
+    return stands
+
+
+def _is_rate(facts: Facts, t: Array, width: float, side: Flags) -> bool:
+    """Whether one side of a change has enough time and steps for a rate of its own."""
+    parts = t[side]
+    if len(parts) * width < SIDE_SECONDS:
+        return False
+    first, last = parts[0] - width / 2, parts[-1] + width / 2
+    ends = np.concatenate([task.get("t") for task in facts.training])
+    return int(np.count_nonzero((ends > first) & (ends <= last))) >= SIDE_STEPS
+
+
+def _ratio(found: Change) -> str:
+    """-50%; from three times as much on: 4.2 times as much."""
+    ratio = found.after / found.before
+    return f"{times(ratio)} as much" if ratio >= MUCH else f"{ratio - 1:+.0%}"
 
 
 def moved(facts: Facts, at: float) -> list[tuple[str, Evidence]]:
@@ -168,10 +217,14 @@ RULE = Rule(
     "then.",
     threshold=f"The rate in {PARTS} or more equal parts of the run has one place where it changes by {percent(CHANGE)} "
     f"or more, {SURELY:g} times what the scatter lets one expect, and stays so; not in the first or last "
-    f"{percent(EDGE)} of the run. Times in which the chief evaluates or saves are left out. What moved with it "
+    f"{percent(EDGE)} of the run. Each side has {format_seconds(SIDE_SECONDS)} and {SIDE_STEPS} steps or more. Times "
+    "in which the chief evaluates or saves are left out, and so is a pause: a step of every task that takes "
+    f"{PAUSE:g} times as long as those around it. What moved with it "
     f"did so by {percent(MOVED)} or more, and by {percent(LEAST_MOVED['cpus'])} of the node's CPUs or "
     f"{format_bytes(LEAST_RATE_MOVED)}/s at least.",
-    advice="Look at what moved with it. Where nothing did, the cause is outside of the nodes that were watched.",
+    advice=(
+        Advice("look at what moved with it; where nothing did, the cause is outside of the nodes that were watched"),
+    ),
     needs=f"15 s and {PARTS * LEAST_STEPS:.0f} steps whose examples are known.",
     look=look,
     seconds=15.0,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headway.findings.advice import Advice
 from headway.findings.base import Evidence, Finding, Rule
 from headway.findings.facts import Facts
 from headway.findings.words import percent
+from headway.plural import counted
 from headway.units import format_bytes
 
 UNEVEN = 1.5  # times an even share
@@ -22,9 +24,10 @@ def look(facts: Facts) -> Iterator[Finding]:
         return
     how = f" with placement: {facts.placement}" if facts.placement else ""
     yield RULE.finding(
+        facts.job,
         f"variables on {server}",
         f"{server} holds {percent(most / total)} of the variables ({format_bytes(most)} of "
-        f"{format_bytes(total)}){how}; an even share of {count} servers would be {percent(1 / count)}.",
+        f"{format_bytes(total)}){how}; an even share of {counted(count, 'server')} would be {percent(1 / count)}.",
         "certain",
         Evidence("share of the variables' bytes", most / total, "share", server),
         Evidence("an even share", 1 / count, "share"),
@@ -38,7 +41,10 @@ RULE = Rule(
     "the others are paid for nothing.",
     threshold=f"One server holds {UNEVEN} times an even share or more, of variables of {format_bytes(WORTH)} in all or "
     "more. Of smaller models messages cost more than bytes, and balance does not matter.",
-    advice="placement: partitioned splits large variables over all servers; or use one server.",
+    advice=(
+        Advice("split large variables over all servers (strategy.placement: partitioned)", "strategy.placement"),
+        Advice("use one server (cluster.ps: 1)", "cluster.ps"),
+    ),
     needs="Two or more servers, and the chief's record of what is where.",
     look=look,
     steps=1,

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from headway.findings.advice import Advice
 from headway.findings.base import Evidence, Finding, Rule
 from headway.findings.facts import Facts, Task, median
 from headway.findings.words import percent, times
+from headway.plural import counted
 from headway.units import format_seconds
 
 SLOW = 1.5  # times a later step
@@ -27,20 +29,24 @@ def look(facts: Facts) -> Iterator[Finding]:
         return
     wanted = facts.warmup + count
     yield RULE.finding(
+        facts.job,
         f"first steps of {task.name}",
         f"{_first(count, first)} of {task.name} took {format_seconds(lost)} more than later ones, {percent(share)} of "
         "the measured time: the rate is too low by about as much.",
         "certain" if share >= 2 * COST else "likely",
         Evidence("time lost in the first steps", lost, "s", task.name),
         Evidence("... of the measured time", share, "share", task.name),
-        advice=f"measure.warmup: {max(wanted, 10)} or more leaves them out; a longer run makes them matter less.",
+        advice=(
+            Advice(f"leave them out (measure.warmup: {max(wanted, 10)} or more)", "measure.warmup"),
+            Advice("train for longer: they then matter less"),
+        ),
     )
 
 
 def _first(count: int, factor: float) -> str:
     if count == 1:
         return f"The first measured step ({times(factor)} a later one's time)"
-    return f"The first {count} measured steps (the very first {times(factor)} a later one's time)"
+    return f"The first {counted(count, 'measured step')} (the very first {times(factor)} a later one's time)"
 
 
 def _excess(task: Task) -> tuple[int, float, float]:
@@ -68,7 +74,10 @@ RULE = Rule(
     threshold=f"The first measured steps of a task take {SLOW} times a later one's or more, and cost {percent(COST)} "
     f"of the measured time or more; they are at most {percent(EARLY)} of all steps (what is slow for longer is no "
     "warm-up).",
-    advice="Raise measure.warmup, or measure for longer.",
+    advice=(
+        Advice("leave them out (measure.warmup)", "measure.warmup"),
+        Advice("train for longer: they then matter less"),
+    ),
     needs="20 measured steps of a task.",
     look=look,
     steps=20,

@@ -21,15 +21,23 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from headway.host.namespaces import network_of
+from headway.host.netfilter import (
+    IPV4,
+    NETLINK_NETFILTER,
+    REQUEST,
+    Chain,
+    Table,
+    attribute,
+    comes_in_by,
+    expression,
+    message,
+    number,
+    text,
+)
 
-NETLINK_NETFILTER = 12
 SOL_NETLINK, NETLINK_NO_ENOBUFS = 270, 5
 SO_RCVBUFFORCE = 33
-NFT, QUEUE = 10, 3  # netfilter's subsystems
-REQUEST, ACK, CREATE, APPEND = 0x1, 0x4, 0x400, 0x800
-IPV4 = 2
-NEW_TABLE, NEW_CHAIN, NEW_RULE = 0, 3, 6
-BATCH_BEGIN, BATCH_END = 16, 17
+QUEUE = 3  # among netfilter's subsystems
 PACKET, CONFIG, VERDICTS = 0, 2, 3
 ACCEPT = 1
 QUEUE_NUMBER = 1
@@ -37,82 +45,30 @@ MOST_WAITING = 65536
 BUFFER = 16 * 2**20
 PR_SET_TIMERSLACK = 29
 MANGLE = -150
-TABLE = "headway"
 
 
 class DelayError(OSError):
     """Packets cannot be delayed here."""
 
 
-# --- netlink ---------------------------------------------------------------------------------------------------------
-def _attribute(kind: int, data: bytes, nested: bool = False) -> bytes:
-    length = 4 + len(data)
-    return struct.pack("=HH", length, kind | (0x8000 if nested else 0)) + data + b"\0" * (-length % 4)
-
-
-def _message(kind: int, flags: int, family: int, resource: int, body: bytes, number: int = 0) -> bytes:
-    body = struct.pack("=BBH", family, 0, socket.htons(resource)) + body
-    return struct.pack("=IHHII", 16 + len(body), kind, flags, number, 0) + body
-
-
-def _text(text: str) -> bytes:
-    return text.encode() + b"\0"
-
-
-def _number(number: int) -> bytes:
-    return struct.pack(">I", number)
-
-
-def _expression(name: str, data: bytes) -> bytes:
-    return _attribute(1, _attribute(1, _text(name)) + _attribute(2, data, nested=True), nested=True)
-
-
-# Not from loopback: meta iifname -> register 1; cmp register 1 != "lo".
-_FROM_OUTSIDE = _expression("meta", _attribute(2, _number(6)) + _attribute(1, _number(1))) + _expression(
-    "cmp",
-    _attribute(1, _number(1))
-    + _attribute(2, _number(1))
-    + _attribute(3, _attribute(1, b"lo".ljust(16, b"\0")), nested=True),
-)
+# --- the rule --------------------------------------------------------------------------------------------------------
 _QUEUE = struct.pack(">H", QUEUE_NUMBER)
 # The kernel may have nftables' own queue, or that of iptables (through its compatibility layer), or none.
 _WAYS = {
-    "nft_queue": _expression("queue", _attribute(1, _QUEUE) + _attribute(2, struct.pack(">H", 1))),
-    "xt_NFQUEUE": _expression(
+    "nft_queue": expression("queue", attribute(1, _QUEUE) + attribute(2, struct.pack(">H", 1))),
+    "xt_NFQUEUE": expression(
         "target",
-        _attribute(1, _text("NFQUEUE"))
-        + _attribute(2, _number(0))
-        + _attribute(3, struct.pack("=H", QUEUE_NUMBER).ljust(8, b"\0")),
+        attribute(1, text("NFQUEUE"))
+        + attribute(2, number(0))
+        + attribute(3, struct.pack("=H", QUEUE_NUMBER).ljust(8, b"\0")),
     ),
 }
 
 
-def _rule(way: bytes) -> bytes:
-    """One transaction: a table, a chain at PREROUTING, and the rule."""
-    table = _attribute(1, _text(TABLE))
-    hook = _attribute(4, _attribute(1, _number(0)) + _attribute(2, struct.pack(">i", MANGLE)), nested=True)
-    chain = table + _attribute(3, _text("arriving")) + hook + _attribute(7, _text("filter"))
-    rule = table + _attribute(2, _text("arriving")) + _attribute(4, _FROM_OUTSIDE + way, nested=True)
-    make = REQUEST | CREATE
-    return b"".join(
-        (
-            _message(BATCH_BEGIN, REQUEST, 0, NFT, b""),
-            _message(NFT << 8 | NEW_TABLE, make, IPV4, 0, table),
-            _message(NFT << 8 | NEW_CHAIN, make, IPV4, 0, chain),
-            _message(NFT << 8 | NEW_RULE, make | APPEND | ACK, IPV4, 0, rule),
-            _message(BATCH_END, REQUEST, 0, NFT, b""),
-        )
-    )
-
-
-def _ask(messages: bytes) -> int:
-    """Send a transaction; 0, or the first error's number."""
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as link:
-        link.bind((0, 0))
-        link.settimeout(2.0)
-        link.send(messages)
-        answer = link.recv(65536)
-        return -int(struct.unpack_from("=i", answer, 16)[0])
+def _table(way: bytes) -> Table:
+    """Whatever does not come from loopback goes to the queue."""
+    rule = comes_in_by("lo", is_it=False) + way
+    return Table("headway", IPV4, [Chain("arriving", "filter", "prerouting", MANGLE, [rule])])
 
 
 def send_arriving_to_queue() -> str:
@@ -120,12 +76,11 @@ def send_arriving_to_queue() -> str:
     errors = {}
     for name, way in _WAYS.items():
         try:
-            number = _ask(_rule(way))
+            _table(way).make()
         except OSError as error:
-            number = error.errno or errno.EIO
-        if number == 0:
+            errors[name] = os.strerror(error.errno or errno.EIO)
+        else:
             return name
-        errors[name] = os.strerror(number)
     raise DelayError("; ".join(f"{name}: {why}" for name, why in errors.items()))
 
 
@@ -143,14 +98,14 @@ class Queue:
             self._link.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER)
         with contextlib.suppress(OSError):
             self._link.setsockopt(SOL_NETLINK, NETLINK_NO_ENOBUFS, 1)
-        whole_segments = _number(1 << 2)  # as the host's own TCP makes them: not cut up for us
+        whole_segments = number(1 << 2)  # as the host's own TCP makes them: not cut up for us
         for setting in (
-            _attribute(1, struct.pack(">BBH", 1, 0, 0)),  # bind
-            _attribute(2, struct.pack(">IB", 0, 1)),  # notes of packets, not their content
-            _attribute(3, _number(MOST_WAITING)),
-            _attribute(4, whole_segments) + _attribute(5, whole_segments),
+            attribute(1, struct.pack(">BBH", 1, 0, 0)),  # bind
+            attribute(2, struct.pack(">IB", 0, 1)),  # notes of packets, not their content
+            attribute(3, number(MOST_WAITING)),
+            attribute(4, whole_segments) + attribute(5, whole_segments),
         ):
-            self._link.send(_message(QUEUE << 8 | CONFIG, REQUEST, 0, QUEUE_NUMBER, setting))
+            self._link.send(message(QUEUE << 8 | CONFIG, REQUEST, 0, QUEUE_NUMBER, setting))
         self._link.setblocking(False)
 
     def fileno(self) -> int:
@@ -188,8 +143,8 @@ class Queue:
         while self._waiting and self._waiting[0][0] <= now:
             last = self._waiting.popleft()[1]
         if last is not None:
-            verdict = _attribute(2, struct.pack(">II", ACCEPT, last))
-            self._link.send(_message(QUEUE << 8 | VERDICTS, REQUEST, 0, QUEUE_NUMBER, verdict))
+            verdict = attribute(2, struct.pack(">II", ACCEPT, last))
+            self._link.send(message(QUEUE << 8 | VERDICTS, REQUEST, 0, QUEUE_NUMBER, verdict))
 
 
 def _packet_of(data: bytes, offset: int, length: int) -> int | None:

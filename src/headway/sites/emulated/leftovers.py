@@ -14,16 +14,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from headway.host import control_groups
+from headway.host.leftovers import state_folder
 from headway.record.files import read_json, to_json
 
 FORMAT = 1
-
-
-def state_folder() -> Path:
-    """Of this user, gone with the next start of the machine."""
-    if os.geteuid() == 0:
-        return Path("/run/headway")
-    return Path(os.environ.get("XDG_RUNTIME_DIR", f"/tmp/headway-{os.geteuid()}")) / "headway"
 
 
 class StateFile:

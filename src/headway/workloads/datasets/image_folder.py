@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from headway.errors import DataError
+from headway.plural import counted
 from headway.workloads import images
 from headway.workloads.base import DataInfo, Progress, Split
 from headway.workloads.records import BadRecord, Content, Files
@@ -36,7 +37,7 @@ class Settings(StreamedData):
     """3: colour; 1: grey."""
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """The share of each class that is kept for the test set; at least one image."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Which images these are."""
 
 
@@ -100,7 +101,7 @@ def listing(root: Path) -> Listing:
     except OSError as error:
         raise DataError(f"image_folder: {root} cannot be read: {error.strerror or error}") from None
     if len(folders) < 2:
-        found = f"it holds {len(folders)} folders" if folders else "it holds none"
+        found = f"it holds {counted(len(folders), 'folder')}" if folders else "it holds none"
         raise DataError(f"image_folder: {root} must hold a folder for each class, two at least; {found}")
     return _listing(root, stamps)
 

@@ -8,34 +8,37 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from headway.workloads import base
 from headway.workloads.base import Arrays, DataInfo, Progress, Split
 
+MOST_CLASSES, MOST_EXAMPLES = 10_000_000, 2**31 - 1
 SUMMARY = "made-up data of any shape and number of classes, in memory"
 
 
-def _default_shape(settings: dict[str, Any]) -> list[PositiveInt]:
+def _default_shape(settings: dict[str, Any]) -> list[int]:
     return [1] if settings.get("classes", 10) is None else [28, 28, 1]
 
 
 class Settings(base.Settings):
     name: Literal["synthetic"] = "synthetic"
-    classes: int | None = Field(default=10, ge=2)
+    classes: Annotated[int, Field(ge=2, le=MOST_CLASSES)] | None = 10
     """Number of classes; null: the label is a number."""
-    shape: list[PositiveInt] = Field(default_factory=_default_shape, min_length=1)
+    shape: list[Annotated[int, Field(ge=1, le=1_000_000)]] = Field(
+        default_factory=_default_shape, min_length=1, max_length=8
+    )
     """Shape of one example; [28, 28, 1] unless said otherwise, [1] without classes."""
-    size: PositiveInt = 10_000
+    size: int = Field(default=10_000, ge=1, le=MOST_EXAMPLES)
     """Number of training examples."""
-    test_size: PositiveInt = 1_000
+    test_size: int = Field(default=1_000, ge=1, le=MOST_EXAMPLES)
     """Number of test examples."""
-    noise: float = Field(default=0.5, ge=0)
+    noise: float = Field(default=0.5, ge=0, le=1e6)
     """Standard deviation of the noise in the features; without classes, in the label."""
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**31)
     """Same seed, same data, whatever the seed of the run."""
 
 

@@ -27,7 +27,7 @@ class Settings(StreamedData):
     """A folder that `headway data convert` wrote; or the training shards, with * and ? for any characters."""
     test_files: WholePath | None = None
     """The test shards. Default: those of the index beside the training shards."""
-    classes: Annotated[int, Field(ge=2)] | None = None
+    classes: Annotated[int, Field(ge=2, le=10_000_000)] | None = None
     """Number of classes; only for shards without an index, as all that follows."""
     image_size: ImageSize | None = None
     """Height and width that images are brought to. With an index: another size than its own."""
@@ -37,7 +37,7 @@ class Settings(StreamedData):
     """The feature that holds the image: a JPEG, PNG, GIF or BMP file."""
     label: str = "image/class/label"
     """The feature that holds the label."""
-    first_label: int = 0
+    first_label: Annotated[int, Field(ge=-(2**31), lt=2**31)] = 0
     """The label of the first class."""
 
 

@@ -18,7 +18,7 @@ CONVOLUTIONS = ((64, 11), (192, 5), (384, 3), (256, 3), (256, 3))  # filters, si
 
 class Settings(base.Settings):
     name: Literal["alexnet"] = "alexnet"
-    width: float = Field(default=1.0, gt=0)
+    width: float = Field(default=1.0, gt=0, le=16)
     """Factor on the filters of every convolution and the units of every hidden dense layer."""
     dropout: float = Field(default=0.5, ge=0, lt=1)
     """Share of the inputs of both hidden dense layers that is zeroed in each training step."""

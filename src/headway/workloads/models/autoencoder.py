@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from headway.workloads import base, layers
 from headway.workloads.base import DataInfo, ForwardPass
@@ -24,7 +24,10 @@ class Settings(base.Settings):
     name: Literal["autoencoder"] = "autoencoder"
     kind: Literal["plain", "gaussian", "masking", "variational"] = "plain"
     """gaussian and masking: the input is to be restored from a noisy one. variational: the code is a distribution."""
-    hidden: Literal["small", "large"] | Annotated[list[PositiveInt], Field(min_length=1)] = "small"
+    hidden: (
+        Literal["small", "large"]
+        | Annotated[list[Annotated[int, Field(ge=1, le=100_000)]], Field(min_length=1, max_length=100)]
+    ) = "small"
     """Units of the hidden layers, from the input to the code; small is [200], large is [400, 200]."""
     noise: float = Field(default=0.1, ge=0, lt=1)
     """gaussian: standard deviation of what is added to each feature in training; masking: share of features that are

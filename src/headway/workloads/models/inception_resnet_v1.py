@@ -17,7 +17,7 @@ from headway.workloads.inception import Chain, Inception
 
 class Settings(base.Settings):
     name: Literal["inception_resnet_v1"] = "inception_resnet_v1"
-    width: float = Field(default=1.0, gt=0)
+    width: float = Field(default=1.0, gt=0, le=16)
     """Factor on the filters of every convolution."""
     dropout: float = Field(default=0.2, ge=0, lt=1)
     """Share of the last layer's inputs that is zeroed in each training step."""

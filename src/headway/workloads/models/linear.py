@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from headway.plural import counted
 from headway.workloads import base, layers, objectives
 from headway.workloads.base import DataInfo, ForwardPass
 
@@ -18,7 +19,7 @@ TYPICAL = DataInfo((1,), None, 10_000, 1_000)
 def check(settings: Settings, data: DataInfo) -> None:  # noqa: ARG001
     if data.classes is not None:
         raise ValueError(
-            f"model linear needs labels that are numbers; the data set has {data.classes} classes "
+            f"model linear needs labels that are numbers; the data set has {counted(data.classes, 'class')} "
             "(models for those: softmax, mnist_cnn)"
         )
 

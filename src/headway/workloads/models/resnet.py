@@ -7,9 +7,9 @@ takes every second pixel and has zeros for the new channels, so shortcuts have n
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from headway.workloads import base, layers, objectives
 from headway.workloads.base import DataInfo, ForwardPass
@@ -17,7 +17,7 @@ from headway.workloads.base import DataInfo, ForwardPass
 
 class Settings(base.Settings):
     name: Literal["resnet"] = "resnet"
-    depth: int = 44
+    depth: Annotated[int, Field(ge=1, le=2000)] = 44
     """Layers with weights: 6n + 2, usually 20, 32, 44 or 56."""
 
     @field_validator("depth")

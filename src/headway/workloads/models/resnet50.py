@@ -20,7 +20,7 @@ class Settings(base.Settings):
     version: Literal["v1", "v1.5"] = "v1.5"
     """Which convolution halves the image: the first one of a block (v1, as published), or its 3x3 one (v1.5, as in most
     benchmarks: a little more work, and a little more accurate)."""
-    width: float = Field(default=1.0, gt=0)
+    width: float = Field(default=1.0, gt=0, le=16)
     """Factor on the filters of every convolution."""
 
 

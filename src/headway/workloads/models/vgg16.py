@@ -17,7 +17,7 @@ BLOCKS = ((2, 64), (2, 128), (3, 256), (3, 512), (3, 512))  # convolutions, filt
 
 class Settings(base.Settings):
     name: Literal["vgg16"] = "vgg16"
-    width: float = Field(default=1.0, gt=0)
+    width: float = Field(default=1.0, gt=0, le=16)
     """Factor on the filters of every convolution and the units of every hidden dense layer."""
     dropout: float = Field(default=0.5, ge=0, lt=1)
     """Share of the outputs of both hidden dense layers that is zeroed in each training step."""
