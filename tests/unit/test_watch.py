@@ -110,6 +110,19 @@ def test_who_is_stopped_is_named_with_its_process_and_killed_at_the_limit() -> N
     assert seen.look() == [("kill", "worker/0", "it was stopped for 8 s (state T; limits.heartbeat)")]
 
 
+def test_silent_to_its_limit_and_just_seen_to_be_stopped_it_is_named_and_killed_as_stopped() -> None:
+    """With a short limits.heartbeat the silence reaches it before the agent has seen `stopped` for long enough."""
+    seen = Seen()
+    seen.set(WORKER, alive_at=NOW - 8.1, vitals=Vitals(stopped_for=1.0, stopped="python", whole=True))
+    assert seen.look() == [
+        ("stopped", "worker/0", {"seconds": 1.0, "process": "python", "by_debugger": False}),
+        ("kill", "worker/0", "it was stopped for 8 s (state T; limits.heartbeat)"),
+    ]
+    seen = Seen()  # where only a part is, the silence is all that is known of the rest
+    seen.set(WORKER, alive_at=NOW - 8.1, vitals=Vitals(stopped_for=1.0, stopped="python"))
+    assert [what[0] for what in seen.look()] == ["unresponsive", "kill"]
+
+
 @pytest.mark.parametrize(
     ("known", "reports", "still", "is_killed"),
     [

@@ -84,6 +84,7 @@ class Watch:
             if state.end_by is not None and now >= state.end_by:
                 yield Sentence(state, "it did not end in time")
             elif self._is_stopped(state, silence, now):
+                yield from self._name(state, "stopped", silence)
                 yield Sentence(state, f"it was stopped for {limits.heartbeat:g} s (state T; limits.heartbeat)")
             elif state.phase == "starting":
                 if in_phase > limits.start:
@@ -100,11 +101,12 @@ class Watch:
 
     # --- signs of life -----------------------------------------------------------------------------------------------
     def _listen(self, state: TaskState, silence: float) -> Iterator[Note]:
-        found = self._frozen(state, silence)
-        if found == state.frozen:
-            return
-        state.frozen = found
-        yield Note(found or "going_on", {"task": str(state.task), **_about(state, silence)})
+        yield from self._name(state, self._frozen(state, silence), silence)
+
+    def _name(self, state: TaskState, found: Frozen | None, silence: float) -> Iterator[Note]:
+        if found != state.frozen:
+            state.frozen = found
+            yield Note(found or "going_on", {"task": str(state.task), **_about(state, silence)})
 
     def _frozen(self, state: TaskState, silence: float) -> Frozen | None:
         vitals = state.vitals
@@ -122,8 +124,8 @@ class Watch:
         vitals, limit = state.vitals, self._limits.heartbeat
         if vitals is None or vitals.by_debugger or not vitals.stopped_for:
             return False
-        if state.frozen == "stopped" and state.phase != "starting" and silence > limit:
-            return True  # its last heartbeat came before it was seen to be stopped
+        if (state.frozen == "stopped" or vitals.whole) and state.phase != "starting" and silence > limit:
+            return True  # its last heartbeat came before it was seen to be stopped: up to two looks earlier
         if vitals.stopped_for < limit:
             return False
         if vitals.whole:
