@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headway.spec.cluster import Cluster, RoleSettings
-from headway.spec.layout import LayoutError, Rule, counts, parse, place
+from headway.spec.cluster import MOST_TASKS, Cluster, RoleSettings
+from headway.spec.layout import MOST_TEXT, LayoutError, Rule, counts, parse, place
 
 
 def cluster(ps: int, training: int, evaluator: int = 0) -> Cluster:
@@ -81,6 +81,18 @@ def test_counts_that_do_not_fit_are_refused_with_the_arithmetic(text: str, tasks
 def test_a_text_without_a_star_gives_the_counts() -> None:
     assert counts("PW-PS-W*2") == {"P": 2, "W": 3}
     assert counts("PS-W*") is None
+
+
+def test_a_layout_has_a_most_of_letters_and_of_tasks() -> None:
+    """As many tasks as the roles may have together; letters for twice as many nodes as that."""
+    parse(f"P*{MOST_TASKS}-W*{MOST_TASKS}")
+    with pytest.raises(LayoutError, match=f"more than {2 * MOST_TASKS:,} tasks"):
+        parse(f"P*{MOST_TASKS}-W*{MOST_TASKS}-W")
+    parse(f"P*{2 * MOST_TASKS - 1}-W*")  # a star is one task at least
+    assert MOST_TEXT == 16 * MOST_TASKS
+    parse("W".ljust(MOST_TEXT))
+    with pytest.raises(LayoutError, match=f"^layout 'W {{19}}'...: {MOST_TEXT + 1:,} characters; at most"):
+        parse("W".ljust(MOST_TEXT + 1))
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------

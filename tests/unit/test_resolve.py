@@ -32,6 +32,23 @@ def threads(resolved: Resolved, role: str) -> tuple[int | None, int | None]:
     return found.intra_op, found.inter_op
 
 
+# --- the network ------------------------------------------------------------------------------------------------------
+def test_only_a_program_gets_a_way_out_of_its_private_network() -> None:
+    own = resolve(job(), 4)
+    assert own.job.site.network == "private"
+    assert reason(own, "site.network") == "data is fetched before the tasks start"
+    program = resolve(parse_job({"workload": {"command": "python train.py"}}), 4)
+    assert program.job.site.network == "outbound"
+    assert reason(program, "site.network") == "a program may need other hosts"
+
+
+def test_a_network_that_was_asked_for_stays_and_an_exposed_cluster_has_the_machines_own() -> None:
+    assert resolve(job(site={"kind": "local", "network": "outbound"}), 4).job.site.network == "outbound"
+    exposed = resolve(job(expose="cluster"), 4)
+    assert exposed.job.site.network is None
+    assert "site.network" not in chosen(job(expose="cluster"))
+
+
 # --- the cluster ------------------------------------------------------------------------------------------------------
 def test_the_smallest_cluster_is_a_chief_a_worker_and_a_server() -> None:
     resolved = resolve(job(), 4)

@@ -73,6 +73,24 @@ def test_a_first_report_that_does_not_know_when_it_began_says_nothing_of_the_pac
     assert (list(state.report_seconds), state.reports) == ([], 1)
 
 
+def test_examples_are_those_of_one_step() -> None:
+    state = TaskState(WORKER)
+    state.hear(step(4, num_steps=4, examples=40), 100.0)
+    assert state.step_examples == 10.0
+
+
+def test_a_programs_loss_may_come_from_another_source_than_its_steps() -> None:
+    state = TaskState(WORKER)
+    state.hear({"kind": "told", "loss": 0.5}, 100.0)
+    assert state.loss == 0.5
+    state.hear(step(1, loss=None, source="lines"), 101.0)
+    assert state.loss == 0.5
+    state.hear(step(2, loss=0.25, source="lines"), 102.0)
+    assert state.loss == 0.25
+    state.hear(step(3, loss=None), 103.0)
+    assert state.loss is None, "of our own engine: it was not read in this step"
+
+
 def test_only_the_last_hundred_and_one_steps_are_remembered() -> None:
     state = TaskState(WORKER)
     for number in range(1, 301):
