@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 from test_record import CHIEF, WORKER, new_run, row, write_rows
 from test_record_distributions import finished, tell
 
+from headway.bench import judge
 from headway.bench.judge import Evidence, Load, Machine, _Look, evidence, judged, marks, rank_sum, unsteady, window
 from headway.record.folder import LAUNCHER, RunFolder
 from headway.record.run import Run
@@ -242,3 +246,24 @@ def test_heat_is_counted_over_all_cores(tmp_path: Path) -> None:
     machine = Machine(proc=tmp_path, groups=tmp_path, cpus=tmp_path)
     machine.look()
     assert machine.looks[0].hot == 7
+
+
+def test_emulation_is_the_cpu_time_of_the_processes_that_emulate_and_of_no_others() -> None:
+    words = "import sys, time\nwhile time.process_time() < 0.3: pass\nprint(flush=True); sys.stdin.read()"
+    before = judge._emulation()
+    with contextlib.ExitStack() as stack:
+        for name in (f"{judge.EMULATOR}.box", "another.program"):
+            command = [sys.executable, "-c", words, name]
+            child = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            assert child.stdout is not None
+            child.stdout.readline()
+        assert judge._emulation() - before == pytest.approx(0.35, abs=0.15), "one of them, with its start"
+        assert before == 0.0
+
+
+def test_hosts_that_use_nothing_are_no_load() -> None:
+    machine = Machine()
+    machine.looks[:] = [look(0.0, emulation=5.0), look(10.0, emulation=5.0)]
+    load = machine.between(0.0, 10.0)
+    assert load is not None
+    assert load.emulation == 0.0
