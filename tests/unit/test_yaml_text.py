@@ -86,6 +86,16 @@ def test_a_mistake_in_a_file_is_shown_with_its_line_and_a_caret_below_it(tmp_pat
     ]
 
 
+@pytest.mark.parametrize("end", ["\n", "\n\n"])
+def test_a_text_that_ends_too_soon_has_no_caret_below_an_empty_line(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(f"workload: {{model: softmax{end}")
+    with pytest.raises(YamlError) as raised:
+        parse_yaml(path.read_text())
+    (line,) = raised.value.in_file(path).splitlines()
+    assert "expected ',' or '}'" in line
+
+
 def test_a_mistake_in_an_override_is_one_line_without_a_caret() -> None:
     with pytest.raises(SpecError) as raised:
         apply_override({}, "cluster.worker=[1, 2")

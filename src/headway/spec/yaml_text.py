@@ -28,7 +28,8 @@ class YamlError(ValueError):
         self.problem = problem
         self.line = None if mark is None else mark.line + 1
         self.column = None if mark is None else mark.column + 1
-        self._snippet = None if mark is None else mark.get_snippet(indent=2)
+        snippet = None if mark is None else mark.get_snippet(indent=2)
+        self._snippet = snippet if snippet and snippet.strip() != "^" else None  # a text that ends too soon has no line
 
     def in_file(self, path: object) -> str:
         """For a file: where, what, and the line with a caret below it."""
