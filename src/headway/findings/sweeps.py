@@ -58,7 +58,7 @@ class TrialFacts:
     site: str = "local"
     is_program: bool = False
     waits_for_network: bool = False
-    """A node's link was full in one of the runs."""
+    """A node's link or the fabric between the nodes was full in one of the runs."""
     is_noisy: bool = False
     """Others used the machine in one of the runs that count."""
     is_explained: bool | None = None
@@ -192,8 +192,14 @@ def trial_facts(name: str, figures: Sequence[Mapping[str, Any]]) -> TrialFacts:
         node_cpus=min(nodes) if nodes else None,
         site=one.get("site", "local"),
         is_program=one.get("command") is not None,
-        waits_for_network=any(_is_link_saturated(node) for each in figures for node in each.get("nodes", ())),
+        waits_for_network=any(map(_waits_for_network, figures)),
     )
+
+
+def _waits_for_network(figures: Mapping[str, Any]) -> bool:
+    """Of a run's summary: as `Facts.waits_for_network` says it of its samples."""
+    is_fabric_full = (figures.get("fabric_full") or 0.0) >= BUSY_LINK
+    return is_fabric_full or any(map(_is_link_saturated, figures.get("nodes", ())))
 
 
 def _is_link_saturated(node: Mapping[str, Any]) -> bool:
