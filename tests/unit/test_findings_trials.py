@@ -112,6 +112,14 @@ def test_where_the_fabric_is_full_nothing_is_said_of_the_model(full: float | Non
     assert too_small(trial("two", 180, waits_for_network=known.waits_for_network)) == said
 
 
+# --- a loss that is not explained ----------------------------------------------------------------------------
+@pytest.mark.parametrize(("site", "is_said"), [("local", True), ("emulated", False)])
+def test_a_loss_on_one_machine_may_come_of_cores_that_tasks_share(site: str, is_said: bool) -> None:
+    short = trial("two", 400, site=site, is_explained=False)
+    (found,) = [one for one in of_trials(SweepFacts("s", (ALONE, short))) if one.rule == "unexplained"]
+    assert ("share this machine's cores, which may be why" in found.text) is is_said
+
+
 # --- staleness -----------------------------------------------------------------------------------------------
 RATE = "workload.optimizer.learning_rate"
 FRESH = trial("sync", 100, strategy="ps-sync", accuracy=0.97, steps=250, asked_batch=200, settings={RATE: 0.1})
