@@ -14,8 +14,7 @@ from headway.metrics.scaling import Point, Speedup, speedup
 from headway.record.usage import limits_of
 
 if TYPE_CHECKING:
-    from headway.bench.folder import SweepFolder, Trial
-    from headway.record.folder import RunFolder
+    from headway.bench.folder import Trial, TrialRun
 
 
 # What may differ between trials that are the same work in another way. Examples, not steps, tell how much work it is.
@@ -119,16 +118,15 @@ class SweepFacts:
         return list(found.values())
 
 
-def read_sweep(sweep: SweepFolder, is_explained: Callable[[RunFolder], bool]) -> SweepFacts:
+def read_sweep(name: str, trials: Sequence[Trial], is_explained: Callable[[TrialRun], bool]) -> SweepFacts:
     """Runs that do not count (a loaded machine) are left out. `is_explained`: whether a rule found in a run what can
     cost speed; asked only of trials whose speed-up falls short of ideal."""
-    trials = sweep.trials()
-    facts = SweepFacts(sweep.name, tuple(_trial(trial) for trial in trials))
+    facts = SweepFacts(name, tuple(_trial(trial) for trial in trials))
     short = {id(one) for one, _ in short_of_ideal(facts)}
     return replace(
         facts,
         trials=tuple(
-            replace(one, is_explained=any(is_explained(run.folder) for run in trial.runs if run.counts))
+            replace(one, is_explained=any(is_explained(run) for run in trial.runs if run.counts))
             if id(one) in short
             else one
             for one, trial in zip(facts.trials, trials, strict=True)
