@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -118,3 +119,33 @@ def test_a_failure_for_want_of_a_network_says_what_to_do(
     # With a way out the cause is elsewhere.
     routes.write_text(f"{NO_ROUTE}eth0\t00000000\t01020304\n")
     assert known_limits.explanation(line) is None
+
+
+# --- forwarding that a killed run has left on ---------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("is_alive", "others_forward", "switched", "left"),
+    [(True, True, ["eth0"], "1"), (False, True, [], "1"), (False, False, ["eth0"], "0")],
+    ids=["its run lives", "killed, and others rely on it", "killed, and nobody does"],
+)
+def test_a_note_of_a_killed_run_guards_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_alive: bool,
+    others_forward: bool,
+    switched: list[str],
+    left: str,
+) -> None:
+    """A guard would drop what others forward. What the run had turned on is turned off, if nobody relies on it."""
+    for name, value in (("eth0", "0"), ("all", "1" if others_forward else "0")):
+        (tmp_path / "ipv4" / "conf" / name).mkdir(parents=True)
+        (tmp_path / "ipv4" / "conf" / name / "forwarding").write_text(value)
+    monkeypatch.setattr(nat, "SETTINGS", tmp_path)
+    monkeypatch.setattr(nat, "uplinks", lambda: ["eth0"])
+    note, lock = nat._switch_on(tmp_path, "eth0")
+    if not is_alive:
+        os.close(lock)  # as the kernel does for whoever is killed
+    assert nat._to_switch(tmp_path) == switched
+    assert note.exists() is is_alive
+    assert (tmp_path / "ipv4" / "conf" / "eth0" / "forwarding").read_text() == left
+    if is_alive:
+        os.close(lock)
