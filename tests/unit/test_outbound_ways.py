@@ -11,7 +11,7 @@ import pytest
 
 from headway.engines.command import known_limits
 from headway.errors import SpecError
-from headway.host import nat
+from headway.host import nat, netfilter
 from headway.sites import outbound
 from headway.spec.load import parse_job
 from headway.spec.resolve import resolve
@@ -149,3 +149,33 @@ def test_a_note_of_a_killed_run_guards_nothing(
     assert (tmp_path / "ipv4" / "conf" / "eth0" / "forwarding").read_text() == left
     if is_alive:
         os.close(lock)
+
+
+# --- firewalls that forward nothing -------------------------------------------------------------------------------
+def chain(table: str, hook: int = 2, policy: int = 0, family: int = netfilter.INET) -> bytes:
+    """As the kernel tells of it (linux/netfilter/nf_tables.h); policies: 0 drop, 1 accept."""
+    attribute, number = netfilter.attribute, netfilter.number
+    place = attribute(1, number(hook)) + attribute(2, number(0))
+    body = attribute(1, netfilter.text(table)) + attribute(3, netfilter.text("forward"))
+    body += attribute(4, place, nested=True) + attribute(5, number(policy)) + attribute(7, netfilter.text("filter"))
+    return netfilter.message(netfilter.NFT << 8 | netfilter.NEW_CHAIN, 2, family, 0, body)
+
+
+def test_chains_that_drop_what_is_forwarded_are_seen() -> None:
+    others = chain("accepts", policy=1) + chain("arriving", hook=1) + chain("version6", family=10)
+    assert list(netfilter.dropping_in(others, "forward")) == []
+    found = netfilter.dropping_in(others + chain("mine") + chain("old", family=netfilter.IPV4), "forward")
+    assert list(found) == [("mine", "forward"), ("old", "forward")]
+
+
+def test_behind_a_firewall_of_nftables_another_way_out_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of runs are none: they go with their run."""
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("shutil.which", lambda tool, **_: "/sbin/ip" if tool == "ip" else None)
+    monkeypatch.setattr(nat, "uplinks", lambda: ["eth0"])
+    monkeypatch.setattr(nat, "dropping", lambda _: [(f"{nat.PREFIX}1a2b3c", "forwarded")])
+    assert nat.problem() is None
+    monkeypatch.setattr(nat, "dropping", lambda hook: [("filter", hook)])
+    why = nat.problem()
+    assert why is not None and "nftables: table filter, chain forward, policy drop" in why
+    assert given(monkeypatch, nat=why, pasta=None)[0] == "pasta"

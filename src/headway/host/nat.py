@@ -40,6 +40,7 @@ from headway.host.netfilter import (
     Table,
     comes_from,
     comes_in_by,
+    dropping,
     goes_out_by,
     is_answer,
 )
@@ -74,6 +75,19 @@ def problem() -> str | None:
         said = subprocess.run([iptables, "-S", "FORWARD"], check=False, capture_output=True, text=True, timeout=LIMIT)
         if "-P FORWARD DROP" in said.stdout:
             return "this machine's firewall drops forwarded packets (iptables -S FORWARD)"
+    return _native_problem()
+
+
+def _native_problem() -> str | None:
+    """Of rules that were made by nftables itself: `iptables` does not show them. What drops there, no rule of ours in
+    another table can accept."""
+    with contextlib.suppress(OSError):  # a kernel without nftables; what NAT lacks then is said when it is made
+        for table, chain in dropping("forward"):
+            if not table.startswith(PREFIX):
+                return (
+                    f"this machine's firewall drops forwarded packets (nftables: table {table}, chain {chain}, policy "
+                    "drop)"
+                )
     return None
 
 
