@@ -13,8 +13,10 @@ from headway.bench.conduct import prepare
 from headway.bench.folder import SweepFolder
 from headway.cli import app
 from headway.cli.findings import in_common
-from headway.findings import Finding, of_sweep
+from headway.findings import Finding, evidence, of_sweep
+from headway.findings.facts import Facts
 from headway.findings.sweeps import read_sweep
+from headway.record.folder import RunFolder
 from headway.record.run import Run
 from headway.report.found import no_trouble
 from headway.report.markdown import markdown
@@ -48,7 +50,7 @@ def test_trials_are_read_with_their_settings_and_rates(sweep: SweepFolder) -> No
 
 def test_trials_are_read_with_the_work_that_they_are(sweep: SweepFolder) -> None:
     """By which it is known whether two of them may be compared."""
-    first, second = read_sweep(sweep, lambda _: True).trials
+    first, second = read_sweep(sweep.name, sweep.trials(), lambda _: True).trials
     assert first.workload["batch_size"] == first.asked_batch == 100
     assert "stop" not in first.workload
     assert first.is_same_work(second)
@@ -104,6 +106,30 @@ def test_a_report_says_so_too_of_a_sweep_and_of_the_same_runs_one_by_one(slow: S
         (found,) = [one for one in made["findings"] if one["rule"] == "unexplained"]
         assert LOSS in found["cases"][0]["text"]
         assert LOSS in markdown(made).replace("\\", "")
+
+
+def test_a_sweep_is_shown_with_every_run_read_once(slow: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its summary, and of runs that fall short of ideal also the samples: the baseline's are not looked at."""
+    summaries: list[str] = []
+    asked: list[str] = []
+    read_json, read_facts = RunFolder.read, evidence.read
+
+    def noted(folder: RunFolder, file: Path) -> dict[str, Any]:
+        if file.name == "result.json":
+            summaries.append(folder.name)
+        return read_json(folder, file)
+
+    def looked(run: Run, *more: Any) -> Facts:
+        asked.append(run.name)
+        return read_facts(run, *more)
+
+    monkeypatch.setattr(RunFolder, "read", noted)
+    monkeypatch.setattr(evidence, "read", looked)
+    shown = CliRunner().invoke(app, ["sweeps", "show", slow.name], env={"HEADWAY_RUNS": str(slow.path.parents[1])})
+    assert LOSS in " ".join(shown.output.split())
+    names = {trial.is_baseline: [run.folder.name for run in trial.runs] for trial in slow.trials()}
+    assert sorted(summaries) == sorted(names[True] + names[False])
+    assert sorted(asked) == sorted(names[False])
 
 
 def test_a_finding_in_a_run_explains_its_loss(slow: SweepFolder) -> None:

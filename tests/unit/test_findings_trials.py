@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headway.findings.apply import of_trials
-from headway.findings.sweeps import SweepFacts, TrialFacts
+from headway.findings.sweeps import SweepFacts, TrialFacts, trial_facts
 
 
 def trial(name: str, rate: float, **more: Any) -> TrialFacts:
@@ -100,6 +100,24 @@ def test_beside_a_machine_of_twice_their_size_two_small_ones_are_not_compared() 
     large = dataclasses.replace(ALONE, node_cpus=0.8)
     found = of_trials(SweepFacts("s", (large, trial("two", 180, node_cpus=0.4), trial("three", 150, node_cpus=0.4))))
     assert [one.rule for one in found] == ["baseline"]
+
+
+@pytest.mark.parametrize(("full", "said"), [(0.9, []), (0.5, ["likely"]), (None, ["likely"])])
+def test_where_the_fabric_is_full_nothing_is_said_of_the_model(full: float | None, said: list[str]) -> None:
+    """As of a single run: none of the links is full, but all together wait for what is between them."""
+    nodes = [{"node": "worker0", "limits": {"rate": 1e8}, "sent": 3e7, "received": 3e7, "full": {"outwards": 0.0}}]
+    figures = {"strategy": "ps-async", "examples_per_s": 180.0, "nodes": nodes, "fabric_full": full}
+    known = trial_facts("two", [figures])
+    assert known.waits_for_network is (not said)
+    assert too_small(trial("two", 180, waits_for_network=known.waits_for_network)) == said
+
+
+# --- a loss that is not explained ----------------------------------------------------------------------------
+@pytest.mark.parametrize(("site", "is_said"), [("local", True), ("emulated", False)])
+def test_a_loss_on_one_machine_may_come_of_cores_that_tasks_share(site: str, is_said: bool) -> None:
+    short = trial("two", 400, site=site, is_explained=False)
+    (found,) = [one for one in of_trials(SweepFacts("s", (ALONE, short))) if one.rule == "unexplained"]
+    assert ("share this machine's cores, which may be why" in found.text) is is_said
 
 
 # --- staleness -----------------------------------------------------------------------------------------------

@@ -17,7 +17,9 @@ from pydantic import BaseModel
 from headway import workloads
 from headway.bench.plan import make_plan
 from headway.errors import HeadwayError, SpecError
+from headway.spec.cluster import MOST_TASKS, Cluster
 from headway.spec.job import Job
+from headway.spec.layout import parse, place
 from headway.spec.load import parse_job
 from headway.spec.sweep import Sweep, load_sweep, parse_sweep
 
@@ -27,9 +29,9 @@ PROGRAM = {"workload": {"command": "true"}}
 @pytest.mark.parametrize(
     ("settings", "wanted"),
     [
-        ({"layout": "W*5000000"}, ["layout", "2,048"]),
+        ({"layout": "W*5000000"}, ["layout", "2,049"]),
         ({"layout": "W*" + "9" * 5000}, ["layout"]),
-        ({"layout": "-".join("W" * 5000)}, ["layout", "2,048"]),
+        ({"layout": "-".join("W" * 5000)}, ["layout", "2,049"]),
         ({"site": {"kind": "emulated", "nodes": {"worker": {"count": 10**9}}}}, ["site.nodes.worker.count", "1,024"]),
         ({"cluster": {"worker": {"count": 1, "cores": 2**31}}}, ["cluster.worker.cores", "4,096"]),
         ({"cluster": {"worker": {"count": 1, "cores": [2**31]}}}, ["cluster.worker.cores", "4,096"]),
@@ -67,6 +69,25 @@ def test_a_grid_of_a_million_trials_is_refused_before_it_is_made(tmp_path: Path)
     with pytest.raises(SpecError, match=r"999 \(seed\) x 999 \(restart.attempts\) = 998,001 trials; at most 1,000"):
         make_plan(load_sweep(path), 2)
     assert time.process_time() - began < 1
+
+
+def test_the_largest_cluster_has_a_layout() -> None:
+    """As many tasks as the roles allow in all, and not one more."""
+    largest = Cluster.model_validate({"chief": 1, "worker": MOST_TASKS, "ps": MOST_TASKS})
+    assert len(place(f"M-W*{MOST_TASKS}-P*{MOST_TASKS}", largest)) == 1 + 2 * MOST_TASKS
+    with pytest.raises(HeadwayError, match="more than 2,049 tasks"):
+        parse(f"M-W*{MOST_TASKS}-P*{MOST_TASKS + 1}")
+
+
+def test_of_a_search_it_is_said_what_counts(tmp_path: Path) -> None:
+    workload = {"model": "softmax", "dataset": "synthetic"}
+    job = {"workload": workload, "strategy": "ps-async", "cluster": {"worker": 1, "ps": 1}}
+    vary = {"seed": list(range(1, 102)), "cluster.ps": {"best_of": list(range(1, 11))}}
+    path = tmp_path / "sweep.yaml"
+    path.write_text(json.dumps({"job": job, "vary": vary}))
+    said = r"= 1,010 trials \(every value of cluster.ps counts: a search may have to try them all\); at most 1,000"
+    with pytest.raises(SpecError, match=said):
+        make_plan(load_sweep(path), 2)
 
 
 def test_a_job_of_a_sweep_that_never_ends_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from headway.engines.command import known_limits
 from headway.errors import SpecError
-from headway.host import nat
+from headway.host import nat, netfilter
 from headway.sites import outbound
 from headway.spec.load import parse_job
 from headway.spec.resolve import resolve
@@ -118,3 +119,63 @@ def test_a_failure_for_want_of_a_network_says_what_to_do(
     # With a way out the cause is elsewhere.
     routes.write_text(f"{NO_ROUTE}eth0\t00000000\t01020304\n")
     assert known_limits.explanation(line) is None
+
+
+# --- forwarding that a killed run has left on ---------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("is_alive", "others_forward", "switched", "left"),
+    [(True, True, ["eth0"], "1"), (False, True, [], "1"), (False, False, ["eth0"], "0")],
+    ids=["its run lives", "killed, and others rely on it", "killed, and nobody does"],
+)
+def test_a_note_of_a_killed_run_guards_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_alive: bool,
+    others_forward: bool,
+    switched: list[str],
+    left: str,
+) -> None:
+    """A guard would drop what others forward. What the run had turned on is turned off, if nobody relies on it."""
+    for name, value in (("eth0", "0"), ("all", "1" if others_forward else "0")):
+        (tmp_path / "ipv4" / "conf" / name).mkdir(parents=True)
+        (tmp_path / "ipv4" / "conf" / name / "forwarding").write_text(value)
+    monkeypatch.setattr(nat, "SETTINGS", tmp_path)
+    monkeypatch.setattr(nat, "uplinks", lambda: ["eth0"])
+    note, lock = nat._switch_on(tmp_path, "eth0")
+    if not is_alive:
+        os.close(lock)  # as the kernel does for whoever is killed
+    assert nat._to_switch(tmp_path) == switched
+    assert note.exists() is is_alive
+    assert (tmp_path / "ipv4" / "conf" / "eth0" / "forwarding").read_text() == left
+    if is_alive:
+        os.close(lock)
+
+
+# --- firewalls that forward nothing -------------------------------------------------------------------------------
+def chain(table: str, hook: int = 2, policy: int = 0, family: int = netfilter.INET) -> bytes:
+    """As the kernel tells of it (linux/netfilter/nf_tables.h); policies: 0 drop, 1 accept."""
+    attribute, number = netfilter.attribute, netfilter.number
+    place = attribute(1, number(hook)) + attribute(2, number(0))
+    body = attribute(1, netfilter.text(table)) + attribute(3, netfilter.text("forward"))
+    body += attribute(4, place, nested=True) + attribute(5, number(policy)) + attribute(7, netfilter.text("filter"))
+    return netfilter.message(netfilter.NFT << 8 | netfilter.NEW_CHAIN, 2, family, 0, body)
+
+
+def test_chains_that_drop_what_is_forwarded_are_seen() -> None:
+    others = chain("accepts", policy=1) + chain("arriving", hook=1) + chain("version6", family=10)
+    assert list(netfilter.dropping_in(others, "forward")) == []
+    found = netfilter.dropping_in(others + chain("mine") + chain("old", family=netfilter.IPV4), "forward")
+    assert list(found) == [("mine", "forward"), ("old", "forward")]
+
+
+def test_behind_a_firewall_of_nftables_another_way_out_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of runs are none: they go with their run."""
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("shutil.which", lambda tool, **_: "/sbin/ip" if tool == "ip" else None)
+    monkeypatch.setattr(nat, "uplinks", lambda: ["eth0"])
+    monkeypatch.setattr(nat, "dropping", lambda _: [(f"{nat.PREFIX}1a2b3c", "forwarded")])
+    assert nat.problem() is None
+    monkeypatch.setattr(nat, "dropping", lambda hook: [("filter", hook)])
+    why = nat.problem()
+    assert why is not None and "nftables: table filter, chain forward, policy drop" in why
+    assert given(monkeypatch, nat=why, pasta=None)[0] == "pasta"

@@ -182,6 +182,25 @@ def test_a_burstable_node_is_full_when_it_uses_what_it_is_allowed(folder: RunFol
     assert figures["nobody_full"] == pytest.approx(6 / 11)
 
 
+@pytest.mark.parametrize(("fabric", "full"), [(1000.0, 0.6), (3000.0, 0.0), (None, None)])
+def test_a_fabric_is_full_by_what_all_nodes_send_together(
+    folder: RunFolder, fabric: float | None, full: float | None
+) -> None:
+    """Of ten seconds they send 400 bytes a second each in the last six, 100 before; none of them fills its own link."""
+    kept = json.loads(folder.job_file.read_text())
+    kept["resolved"]["site"]["fabric"] = fabric
+    folder.job_file.write_text(to_json(kept))
+    write(folder.events("worker-0"), *(step_row(AHEAD + 21 + i, i + 1) for i in range(10)))
+    for tenth in range(150, 400, 2):
+        sent = 10 * min(tenth, 240) + 40 * max(0, tenth - 240)
+        write(folder.metrics("worker0"), node_row(AHEAD + tenth / 10, 0.0, received_bytes=0, sent_bytes=sent))
+        other = node_row(tenth / 10 + 0.1, 0.0, received_bytes=0, sent_bytes=sent)
+        write(folder.metrics("ps0"), {**other, "node": "ps0"})
+    figures = Run(folder).summary()
+    assert figures["fabric_full"] == (None if full is None else pytest.approx(full, abs=0.05))
+    assert all(node["full"].get("outwards", 0.0) == 0.0 for node in figures["nodes"])
+
+
 def test_a_program_that_tells_of_no_examples_has_a_rate_on_the_machines_meant(tmp_path: Path) -> None:
     job = {
         "workload": {"command": ["true"]},

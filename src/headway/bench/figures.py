@@ -38,6 +38,7 @@ NUMBERS = (
     "bytes_per_step",
     "variable_bytes",
     "nobody_full",
+    "fabric_full",
     "evaluated_step",
     "restarts",
     "rollbacks",

@@ -136,8 +136,10 @@ class _Planner:
         grid = math.prod(sizes.values())
         if grid > MOST_TRIALS:
             product = " x ".join(f"{size} ({path})" for path, size in sizes.items())
+            searched = self.sweep.searched  # how many of them are tried is known only when it has ended
+            counts = f" (every value of {searched} counts: a search may have to try them all)" if searched else ""
             raise SpecError(
-                f"{self.sweep.name}: vary: {product} = {counted(grid, 'trial')}; at most {MOST_TRIALS:,} are "
+                f"{self.sweep.name}: vary: {product} = {counted(grid, 'trial')}{counts}; at most {MOST_TRIALS:,} are "
                 "allowed. Give fewer values, or use one_at_a_time"
             )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from headway.bench.folder import SweepFolder, Trial, samples
@@ -12,20 +13,20 @@ from headway.metrics.estimate import jitter, mad
 from headway.spec.sweep import SweepMeasure
 
 
-def rows(sweep: SweepFolder, figure: str | None = None) -> list[dict[str, Any]]:
+def rows(sweep: SweepFolder, figure: str | None = None, trials: Sequence[Trial] | None = None) -> list[dict[str, Any]]:
     """`figure`: of the runs' figures; default: the one that the sweep looks at. `missing` and `lacks` are always of
-    that one, for which runs are repeated."""
+    that one, for which runs are repeated. `trials`: those of the sweep, where they are at hand."""
     measure = sweep.spec.measure
     figure = figure or measure.figure
-    trials = sweep.trials()
+    trials = sweep.trials() if trials is None else trials
     found = speedups(trials, figure)
     return [{**row(trial, measure, figure), **_speedup(trial, found)} for trial in trials]
 
 
-def best(sweep: SweepFolder, figure: str | None = None) -> Best | None:
-    """The fastest trial, against its baseline; None where nothing can be compared."""
+def best(sweep: SweepFolder, figure: str | None = None, trials: Sequence[Trial] | None = None) -> Best | None:
+    """The fastest trial, against its baseline; None where nothing can be compared. `trials`: as of `rows`."""
     figure = figure or sweep.spec.measure.figure
-    return best_of(speedups(sweep.trials(), figure), figure)
+    return best_of(speedups(sweep.trials() if trials is None else trials, figure), figure)
 
 
 def _speedup(trial: Trial, found: dict[str, Against]) -> dict[str, Any]:

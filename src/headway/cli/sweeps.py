@@ -14,7 +14,7 @@ from headway.cli.training import Root, root_of
 from headway.plural import counted
 
 if TYPE_CHECKING:
-    from headway.bench.folder import SweepFolder
+    from headway.bench.folder import SweepFolder, Trial
     from headway.metrics.estimate import Estimate
 
 
@@ -129,8 +129,9 @@ def show_sweep(folder: SweepFolder, output: TableFormat, figure: str | None = No
     from headway.bench.search import choice_text, not_found_text
     from headway.bench.table import best, doubts, rows
 
-    found = rows(folder, figure)
-    fastest = best(folder, figure)
+    trials = folder.trials()  # once: they keep what was read of their runs
+    found = rows(folder, figure, trials)
+    fastest = best(folder, figure, trials)
     measure = folder.spec.measure
     what = unit(figure or measure.figure)
     if output is TableFormat.json:
@@ -195,7 +196,7 @@ def show_sweep(folder: SweepFolder, output: TableFormat, figure: str | None = No
         print(f"search     {choice_text(event)}")
     for event in folder.not_found:
         print(f"search     {not_found_text(event)}")
-    for text in _unexplained(folder):
+    for text in _unexplained(folder, trials):
         print(f"loss       {text}")
     print(f"runs       {folder.runs}")
     if fastest is not None:
@@ -230,14 +231,14 @@ def some(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
 
 
-def _unexplained(folder: SweepFolder) -> list[str]:
+def _unexplained(folder: SweepFolder, trials: Sequence[Trial]) -> list[str]:
     """Speed-ups that fall short of ideal, and no finding says why. Of a sweep with a damaged run nothing is said here:
     `headway findings` names it."""
     from headway.findings import of_sweep
     from headway.findings.catalogue.unexplained import RULE
 
     try:
-        return [one.text for one in of_sweep(folder) if one.rule == RULE.name]
+        return [one.text for one in of_sweep(folder, trials=trials) if one.rule == RULE.name]
     except Exception:  # a run folder may be damaged in any way
         return []
 

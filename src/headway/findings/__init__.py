@@ -9,13 +9,13 @@ wrong ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headway.findings.base import Certainty, Evidence, Finding, Rule
 
 if TYPE_CHECKING:
-    from headway.bench.folder import SweepFolder
+    from headway.bench.folder import SweepFolder, Trial, TrialRun
     from headway.record.folder import RunFolder
     from headway.record.run import Run
 
@@ -37,17 +37,24 @@ def findings(run: Run, figures: dict[str, Any] | None = None) -> list[Finding]:
     return of_facts(read(run, figures))
 
 
-def of_sweep(sweep: SweepFolder, is_explained: Callable[[RunFolder], bool] | None = None) -> list[Finding]:
+def of_sweep(
+    sweep: SweepFolder,
+    is_explained: Callable[[RunFolder], bool] | None = None,
+    trials: Sequence[Trial] | None = None,
+) -> list[Finding]:
     """What the trials of a sweep say together. Those of single runs are `findings`. `is_explained`: whether these can
-    cost speed (`explain_loss`), where they are known already."""
+    cost speed (`explain_loss`), where they are known already. `trials`: those of the sweep, where they are at hand:
+    they keep the figures that were read of their runs."""
     from headway.findings.apply import of_trials
     from headway.findings.sweeps import read_sweep
     from headway.record.run import Run
 
-    def ask(folder: RunFolder) -> bool:
-        return explain_loss((one.rule, one.trouble) for one in findings(Run(folder)))
+    def ask(run: TrialRun) -> bool:
+        if is_explained is not None:
+            return is_explained(run.folder)
+        return explain_loss((one.rule, one.trouble) for one in findings(Run(run.folder), run.figures))
 
-    return of_trials(read_sweep(sweep, is_explained or ask))
+    return of_trials(read_sweep(sweep.name, sweep.trials() if trials is None else trials, ask))
 
 
 def explain_loss(found: Iterable[tuple[str, bool]]) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 
 from headway.findings.facts import NOTHING, TRAINING, Array, Facts, Node, Task, role_of
 from headway.record.distributions import LEAST_INTERVAL
-from headway.record.usage import limits_of
+from headway.record.usage import fabric_rate, limits_of
 
 if TYPE_CHECKING:
     from headway.record.run import Run
@@ -87,7 +87,7 @@ def read(run: Run, figures: dict[str, Any] | None = None) -> Facts:
         nodes=nodes,
         tasks=tuple(_task(name, where.get(name), steps, usage, job, (start, end)) for name in names),
         cores=run.environment.get("cores"),
-        fabric=site.get("fabric") and site["fabric"] / (site.get("dilation") or 1.0),
+        fabric=fabric_rate(site),
         updates={name: _filled(updates[name]) for name in ("t", "spread")},
         last_of=tuple(str(task) for task in updates["last"]),
         staleness=_filled(stale["staleness"]),

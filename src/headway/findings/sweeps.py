@@ -14,8 +14,7 @@ from headway.metrics.scaling import Point, Speedup, speedup
 from headway.record.usage import limits_of
 
 if TYPE_CHECKING:
-    from headway.bench.folder import SweepFolder, Trial
-    from headway.record.folder import RunFolder
+    from headway.bench.folder import Trial, TrialRun
 
 
 # What may differ between trials that are the same work in another way. Examples, not steps, tell how much work it is.
@@ -58,7 +57,7 @@ class TrialFacts:
     site: str = "local"
     is_program: bool = False
     waits_for_network: bool = False
-    """A node's link was full in one of the runs."""
+    """A node's link or the fabric between the nodes was full in one of the runs."""
     is_noisy: bool = False
     """Others used the machine in one of the runs that count."""
     is_explained: bool | None = None
@@ -119,16 +118,15 @@ class SweepFacts:
         return list(found.values())
 
 
-def read_sweep(sweep: SweepFolder, is_explained: Callable[[RunFolder], bool]) -> SweepFacts:
+def read_sweep(name: str, trials: Sequence[Trial], is_explained: Callable[[TrialRun], bool]) -> SweepFacts:
     """Runs that do not count (a loaded machine) are left out. `is_explained`: whether a rule found in a run what can
     cost speed; asked only of trials whose speed-up falls short of ideal."""
-    trials = sweep.trials()
-    facts = SweepFacts(sweep.name, tuple(_trial(trial) for trial in trials))
+    facts = SweepFacts(name, tuple(_trial(trial) for trial in trials))
     short = {id(one) for one, _ in short_of_ideal(facts)}
     return replace(
         facts,
         trials=tuple(
-            replace(one, is_explained=any(is_explained(run.folder) for run in trial.runs if run.counts))
+            replace(one, is_explained=any(is_explained(run) for run in trial.runs if run.counts))
             if id(one) in short
             else one
             for one, trial in zip(facts.trials, trials, strict=True)
@@ -192,8 +190,14 @@ def trial_facts(name: str, figures: Sequence[Mapping[str, Any]]) -> TrialFacts:
         node_cpus=min(nodes) if nodes else None,
         site=one.get("site", "local"),
         is_program=one.get("command") is not None,
-        waits_for_network=any(_is_link_saturated(node) for each in figures for node in each.get("nodes", ())),
+        waits_for_network=any(map(_waits_for_network, figures)),
     )
+
+
+def _waits_for_network(figures: Mapping[str, Any]) -> bool:
+    """Of a run's summary: as `Facts.waits_for_network` says it of its samples."""
+    is_fabric_full = (figures.get("fabric_full") or 0.0) >= BUSY_LINK
+    return is_fabric_full or any(map(_is_link_saturated, figures.get("nodes", ())))
 
 
 def _is_link_saturated(node: Mapping[str, Any]) -> bool:

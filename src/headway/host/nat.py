@@ -7,7 +7,7 @@ Nobody gets in: in the private network whatever is no answer is dropped, and thi
 
 Answers come in by the machine's own interface, which must forward packets for that. Where it does not, it does so for
 as long as a run needs it, and then for the runs alone. A file in FOLDER says so, and every run that needs it has a lock
-on the file; the last one turns forwarding off again, or `clean` does if that one was killed.
+on the file; the last one turns forwarding off again, or if that one was killed the next run does, or `clean`.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from headway.host.netfilter import (
     Table,
     comes_from,
     comes_in_by,
+    dropping,
     goes_out_by,
     is_answer,
 )
@@ -74,6 +75,19 @@ def problem() -> str | None:
         said = subprocess.run([iptables, "-S", "FORWARD"], check=False, capture_output=True, text=True, timeout=LIMIT)
         if "-P FORWARD DROP" in said.stdout:
             return "this machine's firewall drops forwarded packets (iptables -S FORWARD)"
+    return _native_problem()
+
+
+def _native_problem() -> str | None:
+    """Of rules that were made by nftables itself: `iptables` does not show them. What drops there, no rule of ours in
+    another table can accept."""
+    with contextlib.suppress(OSError):  # a kernel without nftables; what NAT lacks then is said when it is made
+        for table, chain in dropping("forward"):
+            if not table.startswith(PREFIX):
+                return (
+                    f"this machine's firewall drops forwarded packets (nftables: table {table}, chain {chain}, policy "
+                    "drop)"
+                )
     return None
 
 
@@ -161,7 +175,7 @@ class Nat:
         _no_ipv6(self.name)
         _ip("-batch", "-", lines=(f"addr add {gateway}/30 dev {self.name}", f"link set {self.name} up"))
         with _locked(self._folder):
-            switched = [name for name in uplinks() if _is_switched(self._folder, name)]
+            switched = _to_switch(self._folder)
             self._table = self._rules(inside, switched).hold()
             for name in switched:
                 self._forwarded.append(_switch_on(self._folder, name))
@@ -220,6 +234,13 @@ def _is_switched(folder: Path, interface: str) -> bool:
     return _forwarding(interface).read_text().strip() == "0" or _note(folder, interface).exists()
 
 
+def _to_switch(folder: Path) -> list[str]:
+    """The interfaces that forward for runs alone, or will have to. A note whose run was killed says nothing of them any
+    more: somebody else may have turned forwarding on since, whose packets a guard would drop."""
+    _switch_off_unused(folder)
+    return [name for name in uplinks() if _is_switched(folder, name)]
+
+
 def _switch_on(folder: Path, interface: str) -> tuple[Path, int]:
     path = _note(folder, interface)
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -246,15 +267,20 @@ def clean(folder: Path) -> list[str]:
     """Turn forwarding off where it was left on by a run that was killed. Returns what was done, in words."""
     if not folder.is_dir() or os.geteuid() != 0:
         return []
-    done = []
     with _locked(folder):
-        for path in sorted(folder.glob(_note(folder, "*").name)):
-            lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                if interface := _switch_off(path, lock):
-                    done.append(f"forwarding of packets by {interface}")
-            finally:
-                os.close(lock)
+        return [f"forwarding of packets by {interface}" for interface in _switch_off_unused(folder)]
+
+
+def _switch_off_unused(folder: Path) -> list[str]:
+    """Where no run that lives has a lock on the note. The interfaces' names."""
+    done = []
+    for path in sorted(folder.glob(_note(folder, "*").name)):
+        lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if interface := _switch_off(path, lock):
+                done.append(interface)
+        finally:
+            os.close(lock)
     return done
 
 

@@ -55,10 +55,12 @@ def usage(connection: duckdb.DuckDBPyConnection, run: Run, launch: str) -> dict[
         connection.execute(f"create temp view {table} as {select_table(run.folder, table, connection)}")
     connection.execute(f"create temp table trained as {SPAN}")
     connection.execute(f"create temp table span as from trained union all ({RAN.format(launch=launch)})")
+    connection.execute(f"create temp view node_rates as {rates('node_rates', 'from node_samples')}")
     asked = _asked(connection)
     full, nobody = _full(connection, asked)
     nodes = [{**asked.get(node["node"], {}), **node, "full": full.get(node["node"], {})} for node in _nodes(connection)]
-    return {"nodes": nodes, "nobody_full": nobody, "task_usage": _tasks(connection)}
+    fabric = _fabric_full(connection, run.job["site"])
+    return {"nodes": nodes, "nobody_full": nobody, "fabric_full": fabric, "task_usage": _tasks(connection)}
 
 
 def _nodes(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
@@ -135,7 +137,6 @@ def _full(
         return {}, None
     connection.execute("create temp table limits (node varchar, most_cpus double, most_rate double)")
     connection.executemany("insert into limits values (?, ?, ?)", limits)
-    connection.execute(f"create temp view node_rates as {rates('node_rates', 'from node_samples')}")
     connection.execute(
         f"""
         create temp table use as
@@ -156,6 +157,34 @@ def _full(
         " or coalesce(outwards, false)) as any_full from use group by bin)"
     ).fetchall()[0]
     return found, nobody
+
+
+def fabric_rate(site: Mapping[str, Any]) -> float | None:
+    """Bytes per second of the fabric between the nodes, in seconds here; None where it has no limit."""
+    return float(site["fabric"]) / (site.get("dilation") or 1.0) if site.get("fabric") else None
+
+
+def _fabric_full(connection: duckdb.DuckDBPyConnection, site: Mapping[str, Any]) -> float | None:
+    """The share of time in which all nodes together used up the fabric between them; None where it has no limit, or
+    there are no two nodes. Nodes are sampled at different moments: each counts with its mean in two samples' time,
+    and a rest at the end, in which not all of them were sampled, does not count."""
+    fabric = fabric_rate(site)
+    if fabric is None:
+        return None
+    (share,) = connection.execute(
+        f"""
+        with inside as (from node_rates join span on t > first and t <= last where sent is not null),
+             parts as (
+                select node, launch, ceil((t - first) / step) as bin, sum(sent * seconds) / sum(seconds) as sent
+                from inside, (select 2 * median(seconds) as step from inside)
+                where bin <= floor((last - first) / step) group by node, launch, bin),
+             crossing as (select sum(sent) as sent from parts group by launch, bin)
+        select avg(if(sent >= {FULL_LINK} * $fabric, 1, 0)) from crossing
+        where (select count(distinct node) from parts) > 1
+        """,
+        {"fabric": fabric},
+    ).fetchall()[0]
+    return None if share is None else float(share)
 
 
 def _asked(connection: duckdb.DuckDBPyConnection) -> dict[str, dict[str, Any]]:

@@ -28,7 +28,7 @@ _OF_RUN = {"run": TEXT, "id": TEXT}
 _MORE_FIGURES = {
     **dict.fromkeys(("reason", "layout"), TEXT),
     **dict.fromkeys(("first_step", "evaluated_step", "bad_records"), WHOLE),
-    **dict.fromkeys(("nobody_full", "rate_change"), NUMBER),
+    **dict.fromkeys(("nobody_full", "fabric_full", "rate_change"), NUMBER),
 }
 COLUMNS: dict[str, dict[str, str]] = {
     "runs": {

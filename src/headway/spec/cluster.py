@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 Role = Literal["chief", "worker", "ps", "evaluator"]
 MOST_TASKS = 1024  # of one role
+MOST_PLACED = 1 + 2 * MOST_TASKS  # of a layout: a chief, and as many workers and servers as there can be
 MOST_CORES = 4096  # of one machine: more than Linux has on any
 MOST_EXAMPLES = 2**31 - 1  # of a batch, and of what a data set can have: tables hold them in 32 bits
 ROLES: tuple[Role, ...] = ("chief", "worker", "ps", "evaluator")

@@ -20,13 +20,13 @@ from pydantic import Field
 
 from headway.errors import HeadwayError
 from headway.plural import counted
-from headway.spec.cluster import MOST_TASKS, Cluster, Strict, Task
+from headway.spec.cluster import MOST_PLACED, MOST_TASKS, Cluster, Strict, Task
 
 NodeKind = Literal["chief", "worker", "ps"]
 Letter = Literal["M", "P", "W"]
 NODE_KINDS: tuple[NodeKind, ...] = get_args(NodeKind)
 _NODE = re.compile(r"(?P<letters>(?:PS|[PWM])+)(?:\*(?P<times>[1-9][0-9]{0,17})?)?")
-MOST_TEXT = 8 * 2 * MOST_TASKS  # letters; more tasks than are allowed
+MOST_TEXT = 8 * MOST_PLACED  # letters; more tasks than are allowed
 EXAMPLES = "PS-W-W, PW-PW or M-PS-W*"
 
 
@@ -71,9 +71,9 @@ def parse(text: str) -> list[tuple[str, int | None]]:
         times = 1 if "*" not in part else int(match["times"]) if match["times"] else None
         letters = match["letters"].replace("PS", "P")
         num_tasks += len(letters) * (times or 1)
-        if num_tasks > 2 * MOST_TASKS:
+        if num_tasks > MOST_PLACED:
             raise LayoutError(
-                f"layout {text!r}: has more than {2 * MOST_TASKS:,} tasks, which is the most that is allowed"
+                f"layout {text!r}: has more than {MOST_PLACED:,} tasks, which is the most that is allowed"
             )
         nodes.append((letters, times))
     whole = "".join(letters * (times or 1) for letters, times in nodes)

@@ -11,6 +11,9 @@ from headway.findings.words import percent, quantity
 from headway.metrics.scaling import SHORT_OF_IDEAL, Speedup
 from headway.plural import counted
 
+# No rule can tell: on a machine that is not divided, no task has CPUs of its own that it could use up.
+SHARED = " On `site: local` all tasks share this machine's cores, which may be why."
+
 
 def look_at_sweep(sweep: SweepFacts) -> Iterator[Finding]:
     for trial, faster in short_of_ideal(sweep):
@@ -26,7 +29,7 @@ def of_speedup(job: JobKind, faster: Speedup) -> Finding:
         f"speed-up of {faster.label}",
         f"{faster.label} is {quantity(faster.value.value)} times as fast as {faster.baseline}, "
         f"{percent(efficiency.value)} of ideal for {counted(faster.tasks, 'training task')}. The loss is not "
-        "explained: no rule found what its runs waited for.",
+        f"explained: no rule found what its runs waited for.{SHARED if job.site == 'local' else ''}",
         "certain" if is_sure else "likely",
         Evidence("speed-up", faster.value.value, "times"),
         Evidence("share of the ideal speed-up", efficiency.value, "share"),
@@ -38,7 +41,7 @@ RULE = Rule(
     title="A loss of speed is not explained",
     means="More training tasks are less than ideally faster, and none of the other rules found a resource, a task or "
     "an outside cause. That nothing was found is then no good news: something that is not measured takes the time, "
-    "for example latency.",
+    "for example latency. On `site: local` it may be that all tasks share one machine's cores.",
     threshold=f"The speed-up against the baseline is below {SHORT_OF_IDEAL:g} of ideal, and there is no finding of "
     "trouble in any run of the trial that can cost speed. Nothing is said where the baseline's machine is another.",
     advice=(
