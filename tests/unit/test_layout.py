@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.spec.cluster import MOST_TASKS, Cluster, RoleSettings
+from headway.spec.cluster import MOST_PLACED, MOST_TASKS, Cluster, RoleSettings
 from headway.spec.layout import MOST_TEXT, LayoutError, Rule, counts, parse, place
 
 
@@ -84,12 +84,12 @@ def test_a_text_without_a_star_gives_the_counts() -> None:
 
 
 def test_a_layout_has_a_most_of_letters_and_of_tasks() -> None:
-    """As many tasks as the roles may have together; letters for twice as many nodes as that."""
-    parse(f"P*{MOST_TASKS}-W*{MOST_TASKS}")
-    with pytest.raises(LayoutError, match=f"more than {2 * MOST_TASKS:,} tasks"):
-        parse(f"P*{MOST_TASKS}-W*{MOST_TASKS}-W")
-    parse(f"P*{2 * MOST_TASKS - 1}-W*")  # a star is one task at least
-    assert MOST_TEXT == 16 * MOST_TASKS
+    """As many tasks as the roles may have together, and eight letters for each."""
+    parse(f"M-P*{MOST_TASKS}-W*{MOST_TASKS}")
+    with pytest.raises(LayoutError, match=f"more than {MOST_PLACED:,} tasks"):
+        parse(f"M-P*{MOST_TASKS}-W*{MOST_TASKS}-W")
+    parse(f"P*{MOST_PLACED - 1}-W*")  # a star is one task at least
+    assert MOST_TEXT == 8 * MOST_PLACED
     parse("W".ljust(MOST_TEXT))
     with pytest.raises(LayoutError, match=f"^layout 'W {{19}}'...: {MOST_TEXT + 1:,} characters; at most"):
         parse("W".ljust(MOST_TEXT + 1))
