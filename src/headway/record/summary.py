@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from headway.record.run import Run
 
-FIGURES = 10  # to be raised when a figure gets another name or meaning: results that were stored before are made again
+FIGURES = 11  # to be raised when a figure gets another name or meaning: results that were stored before are made again
 NUM_LARGEST = 3  # variables that are named for each server
 # Settings of a strategy, and the kinds for which they mean something.
 SETTINGS = {
