@@ -156,6 +156,30 @@ def test_signals_reach_the_whole_group(talk: Talk) -> None:
     assert gone(family, within=2)
 
 
+def test_what_left_the_session_of_its_task_is_gone_before_the_task_counts_as_ended(talk: Talk) -> None:
+    other = talk.start("worker/1", "sh", "-c", FAMILY)
+    others = wait_for_family(talk, 3)
+    talk.start("worker/0", "sh", "-c", FAMILY)
+    family = [one for one in wait_for_family(talk, 6) if one not in others]
+    talk.send(do="signal", task="worker/0", number=int(signal.SIGKILL))
+    assert talk.hear("exited")["task"] == "worker/0"
+    assert not [one for one in family if is_alive(one)]
+    assert all(is_alive(one) for one in others), f"the family of task {other} is another one"
+
+
+def test_who_was_there_before_the_agent_is_no_orphan_of_a_task(tmp_path: Path) -> None:
+    """In an emulated host: the sshfs that mounts its folders."""
+    talk = Talk(tmp_path, ("sh", "-c", 'sleep 300 >&- & exec "$@"', "sh"))
+    try:
+        (elder,) = talk.descendants()
+        talk.start("worker/0", "sh", "-c", "exit 0")
+        talk.hear("exited")
+        assert is_alive(elder)
+        elder.kill()
+    finally:
+        close(talk)
+
+
 def test_a_heartbeat_that_stops_is_seen(talk: Talk) -> None:
     talk.start("worker/0", "sh", "-c", 'for k in 1 2 3; do touch "$ALIVE"; sleep 0.2; done; sleep 60',
                ALIVE=str(talk.folder / "worker-0.alive"))  # fmt: skip
