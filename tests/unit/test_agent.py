@@ -167,17 +167,15 @@ def test_what_left_the_session_of_its_task_is_gone_before_the_task_counts_as_end
     assert all(is_alive(one) for one in others), f"the family of task {other} is another one"
 
 
-def test_who_was_there_before_the_agent_is_no_orphan_of_a_task(tmp_path: Path) -> None:
-    """In an emulated host: the sshfs that mounts its folders."""
-    talk = Talk(tmp_path, ("sh", "-c", 'sleep 300 >&- & exec "$@"', "sh"))
-    try:
-        (elder,) = talk.descendants()
-        talk.start("worker/0", "sh", "-c", "exit 0")
-        talk.hear("exited")
-        assert is_alive(elder)
-        elder.kill()
-    finally:
-        close(talk)
+def test_a_daemon_of_another_task_is_no_orphan_of_the_one_that_ended(talk: Talk) -> None:
+    """It was forked twice, so the agent is its parent, though its task still runs."""
+    talk.start("worker/1", "sh", "-c", "(setsid sleep 300 &); exec sleep 301")
+    talk.start("worker/0", "sh", "-c", "sleep 0.5")
+    assert talk.hear("exited")["task"] == "worker/0"
+    assert len([one for one in talk.descendants() if is_alive(one) and "sleep" in one.name()]) == 2
+    talk.send(do="signal", task="worker/1", number=int(signal.SIGKILL))
+    assert talk.hear("exited")["task"] == "worker/1"
+    assert not [one for one in talk.descendants() if is_alive(one)]
 
 
 def test_a_heartbeat_that_stops_is_seen(talk: Talk) -> None:

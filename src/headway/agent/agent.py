@@ -41,6 +41,7 @@ ALIVE_EVERY = 0.5  # seconds between heartbeat reports
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 OOM_SCORE = Path("/proc/self/oom_score_adj")
 LAST_WORD = 0.05  # seconds that let `goodbye` out
+FAMILY = "HEADWAY_FAMILY"  # a variable that all processes of a task have, wherever they have gone
 ORPHANS_LIMIT = 1.0  # seconds for killed orphans of a task to be gone: the agent does nothing else meanwhile
 SAMPLER_RESTART = 1.0  # seconds until a monitor that broke down begins anew
 LOWEST_PORT, MOST_TRIES = 15_000, 4_000
@@ -74,9 +75,6 @@ class Agent:
         self._serving: asyncio.Server | None = None
         self._group: control_groups.Group | None = None
         self._oom_kills = 0
-        # Who was here before any task is nobody's orphan: as the first process of an emulated host, we have got the
-        # sshfs that mounts its folders.
-        self._elders = set(psutil.Process().children())
 
     async def live(self) -> None:
         """Serve until told to quit or the lease runs out; then nothing that we started is left."""
@@ -188,7 +186,7 @@ class Agent:
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env={**os.environ, **env},
+                    env={**os.environ, **env, FAMILY: _family(task, attempt)},
                     start_new_session=True,
                     preexec_fn=in_child,  # noqa: PLW1509 - safe: the agent has one thread
                 )
@@ -328,35 +326,12 @@ class Agent:
                 running.process.stdin.close()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(running.process.pid, signal.SIGKILL)  # what the task itself had started
-        self._kill_orphans(besides=name)
+        _kill_orphans(_family(name, running.attempt))
         self._send_lines(name, running)
         del self._tasks[name]
         self._say(
             "exited", task=name, attempt=running.attempt, code=code, rss=peak_rss, oom=self._ran_out_of_memory(code)
         )
-
-    def _kill_orphans(self, besides: str) -> None:
-        """What a task had started in sessions of their own (torchrun's workers) became ours when it ended. All that is
-        ours, no task and not older than they are is such an orphan, and so is what it has started. Repeated, because
-        they may be forking."""
-        deadline = time.monotonic() + ORPHANS_LIMIT
-        while left := self._orphans(besides):
-            for process in left:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
-            if time.monotonic() > deadline:  # one that waits for a disk dies when that answers
-                return
-            time.sleep(0.005)
-
-    def _orphans(self, besides: str) -> list[psutil.Process]:
-        """Without zombies: these are reaped later, and one may be a task whose end is still to be told."""
-        tasks = {running.process.pid for name, running in self._tasks.items() if name != besides}
-        found = []
-        for child in psutil.Process().children():
-            if child.pid not in tasks and child not in self._elders:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    found += [one for one in (child, *child.children(recursive=True)) if _lives(one)]
-        return found
 
     def _ran_out_of_memory(self, code: int) -> bool:
         """Whether the kernel killed it for that: such a death looks like any SIGKILL."""
@@ -385,11 +360,36 @@ class Agent:
             self._writer.write(protocol.encode({"say": what, **fields}))
 
 
-def _lives(process: psutil.Process) -> bool:
+def _family(task: str, attempt: int) -> str:
+    return f"{os.getpid()} {task} {attempt}"
+
+
+def _kill_orphans(family: str) -> None:
+    """What a task had started in sessions of their own (torchrun's workers) became ours when it ended. Repeated,
+    because they may be forking."""
+    deadline = time.monotonic() + ORPHANS_LIMIT
+    while left := [one for child in psutil.Process().children() if _is_of(child, family) for one in _tree(child)]:
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        if time.monotonic() > deadline:  # one that waits for a disk dies when that answers
+            return
+        time.sleep(0.005)
+
+
+def _is_of(process: psutil.Process, family: str) -> bool:
+    """Not of a zombie: these are reaped later."""
     try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
+        return bool(process.environ().get(FAMILY) == family)
+    except psutil.Error:
         return False
+
+
+def _tree(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [process, *process.children(recursive=True)]
+    except psutil.Error:
+        return []
 
 
 def free_ports(count: int, first: int | None, last: int | None) -> list[int]:
