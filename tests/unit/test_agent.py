@@ -156,6 +156,28 @@ def test_signals_reach_the_whole_group(talk: Talk) -> None:
     assert gone(family, within=2)
 
 
+def test_what_left_the_session_of_its_task_is_gone_before_the_task_counts_as_ended(talk: Talk) -> None:
+    other = talk.start("worker/1", "sh", "-c", FAMILY)
+    others = wait_for_family(talk, 3)
+    talk.start("worker/0", "sh", "-c", FAMILY)
+    family = [one for one in wait_for_family(talk, 6) if one not in others]
+    talk.send(do="signal", task="worker/0", number=int(signal.SIGKILL))
+    assert talk.hear("exited")["task"] == "worker/0"
+    assert not [one for one in family if is_alive(one)]
+    assert all(is_alive(one) for one in others), f"the family of task {other} is another one"
+
+
+def test_a_daemon_of_another_task_is_no_orphan_of_the_one_that_ended(talk: Talk) -> None:
+    """It was forked twice, so the agent is its parent, though its task still runs."""
+    talk.start("worker/1", "sh", "-c", "(setsid sleep 300 &); exec sleep 301")
+    talk.start("worker/0", "sh", "-c", "sleep 0.5")
+    assert talk.hear("exited")["task"] == "worker/0"
+    assert len([one for one in talk.descendants() if is_alive(one) and "sleep" in one.name()]) == 2
+    talk.send(do="signal", task="worker/1", number=int(signal.SIGKILL))
+    assert talk.hear("exited")["task"] == "worker/1"
+    assert not [one for one in talk.descendants() if is_alive(one)]
+
+
 def test_a_heartbeat_that_stops_is_seen(talk: Talk) -> None:
     talk.start("worker/0", "sh", "-c", 'for k in 1 2 3; do touch "$ALIVE"; sleep 0.2; done; sleep 60',
                ALIVE=str(talk.folder / "worker-0.alive"))  # fmt: skip

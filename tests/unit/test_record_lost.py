@@ -116,13 +116,22 @@ def told(folder: RunFolder, task: Task, attempt: int, steps: range, own: int = 0
     write_rows(folder, task, rows)
 
 
-@pytest.mark.parametrize(("every", "first"), [(1, 31), (10, 40)])
+@pytest.mark.parametrize(("every", "first"), [(1, 31), (10, 31)])
 def test_a_program_that_goes_back_to_its_checkpoint_makes_steps_again(tmp_path: Path, every: int, first: int) -> None:
+    """Also one that tells of its first step, and then of every tenth."""
     folder = program(tmp_path, {"worker": 2})
     for task in RANKS:  # both say so, and it is counted once
         told(folder, task, 0, range(every, 101, every))
         told(folder, task, 1, range(first, 201, every), own=100)
     assert lost(folder) == 70
+
+
+def test_steps_before_the_first_report_are_not_claimed(tmp_path: Path) -> None:
+    """It may have begun at 30, or at 39: the record proves only that step 40 was made again."""
+    folder = program(tmp_path, {"worker": 1})
+    told(folder, RANKS[0], 0, range(10, 101, 10))
+    told(folder, RANKS[0], 1, range(40, 201, 10), own=100)
+    assert lost(folder) == 61
 
 
 def test_ranks_that_did_not_come_as_far_lost_less_and_one_that_is_silent_says_nothing(tmp_path: Path) -> None:

@@ -10,14 +10,16 @@ import duckdb
 from headway.record import standstills
 
 
-def recorded(*notes: tuple[float, str, dict[str, Any]], steps_of: tuple[str, ...] = ("chief/0",)) -> list[str]:
+def recorded(
+    *notes: tuple[float, str, dict[str, Any]], steps_of: tuple[str, ...] = ("chief/0",), trained: float = 0.0
+) -> list[str]:
     connection = duckdb.connect()
     connection.execute("create table events (t double, kind varchar, task varchar, data json)")
-    connection.execute("create table steps (task varchar)")
+    connection.execute("create table steps (t double, task varchar)")
     for t, kind, fields in notes:
         connection.execute("insert into events values (?, ?, 'launcher', ?)", [t, kind, json.dumps(fields)])
     for task in steps_of:
-        connection.execute("insert into steps values (?)", [task])
+        connection.execute("insert into steps values (2, ?), (?, ?)", [task, 2 + trained, task])
     return standstills.warnings(connection)
 
 
@@ -46,7 +48,17 @@ def test_a_short_silence_is_no_warning() -> None:
 
 def test_a_task_that_took_no_part_is_a_warning() -> None:
     started = [(1.0, "task_started", {"task": task}) for task in ("chief/0", "worker/0", "ps/0")]
-    assert recorded(*started) == ["worker/0 made no step: the others trained without it"]
-    assert recorded(*started, steps_of=("chief/0", "worker/0")) == []
-    assert recorded(*started, steps_of=()) == []
-    assert recorded(*started, (2.0, "ready", {"program": 7})) == []  # it need not tell of every task's steps
+    ended = [*started, (9.0, "state", {"state": "finished"})]
+    assert recorded(*ended) == ["worker/0 made no step: the others trained without it"]
+    assert recorded(*ended, steps_of=("chief/0", "worker/0")) == []
+    assert recorded(*ended, steps_of=()) == []
+    assert recorded(*ended, (2.0, "ready", {"program": 7})) == []  # it need not tell of every task's steps
+
+
+def test_while_a_run_trains_it_is_a_warning_when_the_others_have_trained_for_a_while() -> None:
+    started = [(1.0, "task_started", {"task": task}) for task in ("chief/0", "worker/0")]
+    running = [*started, (1.5, "state", {"state": "running"})]
+    assert recorded(*running, trained=standstills.SHORT) == []
+    assert recorded(*running, trained=standstills.SHORT + 0.1) == [
+        "worker/0 made no step: the others trained without it"
+    ]

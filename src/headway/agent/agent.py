@@ -41,6 +41,8 @@ ALIVE_EVERY = 0.5  # seconds between heartbeat reports
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 OOM_SCORE = Path("/proc/self/oom_score_adj")
 LAST_WORD = 0.05  # seconds that let `goodbye` out
+FAMILY = "HEADWAY_FAMILY"  # a variable that all processes of a task have, wherever they have gone
+ORPHANS_LIMIT = 1.0  # seconds for killed orphans of a task to be gone: the agent does nothing else meanwhile
 SAMPLER_RESTART = 1.0  # seconds until a monitor that broke down begins anew
 LOWEST_PORT, MOST_TRIES = 15_000, 4_000
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -184,7 +186,7 @@ class Agent:
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env={**os.environ, **env},
+                    env={**os.environ, **env, FAMILY: _family(task, attempt)},
                     start_new_session=True,
                     preexec_fn=in_child,  # noqa: PLW1509 - safe: the agent has one thread
                 )
@@ -324,6 +326,7 @@ class Agent:
                 running.process.stdin.close()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(running.process.pid, signal.SIGKILL)  # what the task itself had started
+        _kill_orphans(_family(name, running.attempt))
         self._send_lines(name, running)
         del self._tasks[name]
         self._say(
@@ -355,6 +358,38 @@ class Agent:
     def _say(self, what: str, **fields: Any) -> None:
         if not self._writer.is_closing():
             self._writer.write(protocol.encode({"say": what, **fields}))
+
+
+def _family(task: str, attempt: int) -> str:
+    return f"{os.getpid()} {task} {attempt}"
+
+
+def _kill_orphans(family: str) -> None:
+    """What a task had started in sessions of their own (torchrun's workers) became ours when it ended. Repeated,
+    because they may be forking."""
+    deadline = time.monotonic() + ORPHANS_LIMIT
+    while left := [one for child in psutil.Process().children() if _is_of(child, family) for one in _tree(child)]:
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        if time.monotonic() > deadline:  # one that waits for a disk dies when that answers
+            return
+        time.sleep(0.005)
+
+
+def _is_of(process: psutil.Process, family: str) -> bool:
+    """Not of a zombie: these are reaped later."""
+    try:
+        return bool(process.environ().get(FAMILY) == family)
+    except psutil.Error:
+        return False
+
+
+def _tree(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [process, *process.children(recursive=True)]
+    except psutil.Error:
+        return []
 
 
 def free_ports(count: int, first: int | None, last: int | None) -> list[int]:

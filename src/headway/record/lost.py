@@ -29,14 +29,11 @@ OF_GENERATIONS = """
               from made full join restored using (generation))
     select coalesce(sum(greatest(before - first, 0)), 0)::bigint
     from (select first, lag(last) over (order by generation) as before from spans)"""
-# A user's own program says nothing of what it restores. An attempt's first report comes as many steps after its
-# beginning as the next one comes after that. From its own highest step, a task went back to there.
+# A user's own program says nothing of what it restores: it may have begun long before its first report, or right there.
+# What is sure is what the first row itself covers. From its own highest step, a task went back at least to there.
 OF_ATTEMPTS = """
-    with reports as (select task, attempt, step, num_steps,
-                            row_number() over (partition by task, attempt order by own_step) as number from steps),
-    spans as (select task, attempt, max(step) as last, min(step) filter (number = 1) as told,
-                     greatest(told - coalesce(max(num_steps) filter (number = 2), 1), 0) as first
-              from reports group by all)
+    with spans as (select task, attempt, max(step) as last, greatest(arg_min(step - num_steps, own_step), 0) as first
+                   from steps group by task, attempt)
     select task, first, before
     from (select task, first, lag(last) over (partition by task order by attempt) as before from spans)
     where first < before"""

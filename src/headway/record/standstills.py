@@ -85,13 +85,16 @@ def _happened(kind: str, fields: dict[str, Any]) -> str | None:
 
 
 def _without_steps(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """A user's program may tell of one task's steps only; ours tells of each."""
+    """A user's program may tell of one task's steps only; ours tells of each. In a run that has just begun, a task
+    may still be starting."""
     rows = connection.execute(
-        """
+        f"""
         select distinct data->>'$.task' as started from events
         where kind = 'task_started' and regexp_matches(data->>'$.task', '^(chief|worker)/')
           and data->>'$.task' not in (select task from steps)
           and exists (select 1 from steps)
+          and ((select max(t) - min(t) from steps) > {SHORT} or exists
+               (select 1 from events where kind = 'state' and data->>'$.state' in ('finished', 'stopped', 'failed')))
           and not exists (select 1 from events where kind = 'ready' and data->>'$.program' is not null)
         order by started
         """
