@@ -392,10 +392,7 @@ def cell(name: str) -> Cell:
 
 # Cells that ran beside other work, for the machine was never idle that day. What they say is at best possible; they are
 # to be run again on an idle machine, and then to be struck out here.
-BESIDE_OTHER_WORK = (
-    "network-d", "network-e", "network-f", "network-g", "memory_grows-a", "memory_grows-b", "memory_grows-c",
-    "unexplained-a1",
-)  # fmt: skip
+BESIDE_OTHER_WORK: tuple[str, ...] = ()
 
 # Why a rule speaks in another condition than its own, in one sentence: (cell, condition or "*", rule). There is none
 # for noisy_machine but for those: a cell that ran beside other work is run again.
