@@ -186,17 +186,20 @@ def program(failed: Task, **workload: Any) -> Run:
 
 
 @pytest.mark.parametrize(
-    ("task", "ends_with", "why"),
+    ("task", "ends_with", "phase", "why"),
     [
-        (EVALUATOR, "everybody", "an evaluator does not decide how a run ends"),
-        (WORKER, "chief", "only the chief's command decides how the run ends (workload.ends_with: chief)"),
-        (WORKER, "everybody", "the others went on without it (restart.exhausted: continue)"),
+        (EVALUATOR, "everybody", "ended", "an evaluator does not decide how a run ends"),
+        (WORKER, "chief", "ended", "only the chief's command decides how the run ends (workload.ends_with: chief)"),
+        (WORKER, "everybody", "ended", "all training tasks were being stopped"),
+        (WORKER, "everybody", "given up", "the others went on without it (restart.exhausted: continue)"),
     ],
 )
 def test_a_failure_that_does_not_decide_how_the_run_ends_is_told_with_the_reason(
-    task: Task, ends_with: str, why: str
+    task: Task, ends_with: str, phase: Phase, why: str
 ) -> None:
-    found = program(task, ends_with=ends_with).ending.failures()
+    run = program(task, ends_with=ends_with)
+    run.states[task].phase = phase
+    found = run.ending.failures()
     assert found == [Note("failure_ignored", {"task": str(task), "reason": "exit code 3", "why": why})]
 
 

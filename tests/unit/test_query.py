@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, SpecError
 from headway.launch.prepare import create_run
 from headway.record.folder import RunFolder
 from headway.record.query import query
@@ -147,6 +147,22 @@ def test_a_query_that_takes_too_long_is_stopped_and_the_option_is_named(run: Run
 def test_a_query_that_needs_too_much_memory_is_stopped_and_the_option_is_named() -> None:
     with pytest.raises(HeadwayError, match=r"more memory than 67\.1 MB; --memory"):
         query("select range as x, random() as y from range(100000000) order by y", [], 60, 64 * 2**20)
+
+
+def test_rows_that_need_too_much_memory_in_python_are_refused_too() -> None:
+    """DuckDB makes each of them when it is asked for, and needs little."""
+    with pytest.raises(HeadwayError, match=r"more memory than 67\.1 MB; --memory"):
+        query("select repeat('x', 10000) || range from range(900000)", [], 60, 64 * 2**20)
+
+
+@pytest.mark.parametrize(
+    "how", ["explain", "explain analyze", "explain (format json)", "EXPLAIN(ANALYZE, FORMAT json)", "explain (analyze)"]
+)
+def test_a_select_may_be_explained_in_every_form(how: str) -> None:
+    assert query(f"{how} select 1", [])[1]
+    assert query(f"{how} (select 1)", [])[1]
+    with pytest.raises(SpecError, match="only SELECT and EXPLAIN of a SELECT"):
+        query(f"{how} insert into runs (run) values ('x')", [])
 
 
 def test_a_result_that_nobody_can_read_is_refused() -> None:

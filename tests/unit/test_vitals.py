@@ -165,3 +165,24 @@ def test_a_debugger_is_told_from_a_stop(start: Start) -> None:
     in_state(pid, "t")
     vitals = looked(Checkup(pid), [pid])
     assert (vitals.stopped_for, vitals.by_debugger) == (8.0, True)
+
+
+def test_how_long_and_how_much_of_it_is_stopped_are_of_one_process(start: Start) -> None:
+    """A child that was stopped long ago does not make the rest of the task stopped for as long."""
+    root = start("sh", "-c", "sleep 300 & sleep 300 & wait").pid
+    until(lambda: len(families([root])[root]) == 3, "two children")
+    _, first, second = family = families([root])[root]
+    checkup = Checkup(root)
+    for number, pid in enumerate((first, second, root)):
+        in_state(pid, "S")
+        os.kill(pid, signal.SIGSTOP)
+        in_state(pid, "T")
+        vitals = looked(checkup, family, seconds=2, began=3.0 * number)
+        expected = {first: (2.0, False), second: (2.0, True), root: (2.0, True)}
+        assert (vitals.stopped_for, vitals.whole) == expected[pid]
+    os.kill(root, signal.SIGCONT)
+    in_state(root, "S")
+    os.kill(second, signal.SIGCONT)
+    in_state(second, "S")
+    vitals = checkup.look(family, 9.0)
+    assert (vitals.stopped_for, vitals.whole) == (9.0, False)

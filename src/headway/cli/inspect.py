@@ -198,7 +198,9 @@ def query(
         str, typer.Argument(help="SQL over the tables runs, steps, updates, evaluations, checkpoints, events.")
     ],
     run: Annotated[list[str] | None, typer.Option("--run", help="Only these runs. [default: all]")] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, max=86400, help="Stop the query after this long.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, max=86400, help="Stop the query after this long, with the reading of the runs.")
+    ] = 60.0,
     memory: Annotated[str, typer.Option(help="Memory that the query may use.")] = "2GiB",
     root: Root = None,
     output: Output = Format.text,

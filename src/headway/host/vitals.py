@@ -87,15 +87,24 @@ class Checkup:
             thread: self._on_disk.get(thread, -passed) + passed for thread, state in threads.items() if state == "D"
         }
         is_runnable = "R" in threads.values()
-        longest = max(self._stopped, key=lambda pid: self._stopped[pid], default=None)
+        pid, is_whole = self._which_is_stopped(work)
         return Vitals(
-            stopped_for=round(self._stopped[longest], 2) if longest is not None else 0.0,
-            by_debugger=longest is not None and found[longest].state == "t",
-            stopped=found[longest].name if longest is not None else "",
-            whole=self._root in self._stopped or (bool(self._stopped) and all(pid in self._stopped for pid in work)),
+            stopped_for=round(self._stopped[pid], 2) if pid is not None else 0.0,
+            by_debugger=pid is not None and found[pid].state == "t",
+            stopped=found[pid].name if pid is not None else "",
+            whole=is_whole,
             disk_for=round(max(self._on_disk.values(), default=0.0), 2),
             idle_for=round(self._idle(now, is_runnable), 2),
         )
+
+    def _which_is_stopped(self, work: Mapping[int, _Process]) -> tuple[int | None, bool]:
+        """The process that is spoken of, and whether the whole task stands with it: the one that beats; where all that
+        could work are stopped, the last of them; else the one that was first."""
+        if self._root in self._stopped:
+            return self._root, True
+        is_whole = bool(self._stopped) and all(pid in self._stopped for pid in work)
+        choose = min if is_whole else max
+        return choose(self._stopped, key=lambda pid: self._stopped[pid], default=None), is_whole
 
     def _idle(self, now: float, is_runnable: bool) -> float:
         history = self._history

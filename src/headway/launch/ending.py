@@ -92,8 +92,10 @@ class Ending:
                 why = "an evaluator does not decide how a run ends"
             elif program and program.ends_with == "chief":
                 why = "only the chief's command decides how the run ends (workload.ends_with: chief)"
-            else:
+            elif state.phase == "given up":
                 why = "the others went on without it (restart.exhausted: continue)"
+            else:
+                why = "all training tasks were being stopped"
             found.append(Note("failure_ignored", {"task": str(state.task), "reason": state.failure, "why": why}))
         return found
 

@@ -7,6 +7,7 @@ Parquet files, and memory, time and rows have limits.
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -27,7 +28,10 @@ DEFAULT_SECONDS = 60.0
 DEFAULT_MEMORY = 2 * 2**30
 MOST_ROWS = 1_000_000
 ROWS_AT_ONCE = 10_000
-_EXPLAIN = re.compile(r"explain\s+(?:analyze\s+)?(?P<explained>.*)", re.IGNORECASE | re.DOTALL)
+_EXPLAIN = re.compile(
+    r"explain\b\s*(?:analyze\b\s*)?(?:\((?:\s*,?\s*(?:analyze|format\s+\w+))+\s*\))?(?P<explained>.*)",
+    re.IGNORECASE | re.DOTALL,
+)
 RUN_COLUMNS = {
     "run": "VARCHAR",
     "name": "VARCHAR",
@@ -92,7 +96,7 @@ def query(
             with _interrupted_after(seconds, connection):
                 _make_tables(connection, runs)
                 _lock(connection, runs)
-                return _rows(connection, sql)
+                return _rows(connection, sql, memory)
         except duckdb.InterruptException:
             raise HeadwayError(
                 f"query: it took longer than {format_seconds(seconds)} and was stopped; --seconds allows more"
@@ -164,12 +168,17 @@ def _lock(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None:
     connection.execute("set lock_configuration = true")
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+def _rows(connection: duckdb.DuckDBPyConnection, sql: str, memory: int) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """DuckDB's limit does not hold for what Python makes of its rows: their values are counted here."""
     cursor = connection.execute(sql)
     names = [column[0] for column in cursor.description or ()]
     rows: list[tuple[Any, ...]] = []
+    size = 0
     while some := cursor.fetchmany(ROWS_AT_ONCE):
         rows += some
+        size += sum(sys.getsizeof(value) for row in some for value in (row, *row))
+        if size > memory:
+            raise MemoryError
         if len(rows) > MOST_ROWS:
             raise HeadwayError(
                 f"query: more than {MOST_ROWS:,} rows; ask for fewer (limit, group by), or read "
