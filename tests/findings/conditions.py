@@ -390,8 +390,8 @@ def cell(name: str) -> Cell:
     return next(one for one in CELLS if one.name == name)
 
 
-# Cells that ran beside other work: what they say is at best possible. Run them again on an idle machine, and strike them
-# out here.
+# Cells that ran beside other work: what they say is at best possible. Run them again on an idle machine, and strike
+# them out here.
 BESIDE_OTHER_WORK: tuple[str, ...] = ()
 
 # Why a rule speaks in another condition than its own, in one sentence: (cell, condition or "*", rule). There is none
