@@ -32,8 +32,8 @@ from typing import Any
 from overhead_figures import bootstrap, progress_of, rate_of
 
 from headway.launch.prepare import create_run, plan_run
-from headway.record.files import read_events
 from headway.record.folder import RunFolder
+from headway.record.reader import read_events
 from headway.record.run import Run
 from headway.sites import Node, site
 from headway.spec.load import parse_job

@@ -21,8 +21,8 @@ import psutil
 from overhead_cases import BATCH, Length, Setup, bare_environment, bare_processes, headway_jobs
 from overhead_figures import Progress, progress_of, rate_of, window_of
 
-from headway.record.files import read_events
 from headway.record.folder import RunFolder
+from headway.record.reader import read_events
 from headway.sites.isolation import probe
 from headway.workloads import cache_folder
 

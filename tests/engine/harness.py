@@ -15,8 +15,9 @@ from types import TracebackType
 from typing import Any
 
 from headway.agent.agent import free_ports
-from headway.record.files import read_events, to_json
+from headway.record.files import to_json
 from headway.record.folder import RunFolder
+from headway.record.reader import read_events
 from headway.spec.cluster import Task
 from headway.spec.job import Job
 

@@ -30,8 +30,9 @@ from headway.engines.tensorflow.strategies import graph
 from headway.engines.tensorflow.strategies.graph import GraphTrainer
 from headway.engines.tensorflow.trainer import Started, StepResult
 from headway.engines.tensorflow.updater import Updater
-from headway.record.files import read_events, to_json
+from headway.record.files import to_json
 from headway.record.folder import RunFolder
+from headway.record.reader import read_events
 from headway.spec.cluster import Role, Task
 from headway.spec.job import Job
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from matrix import Setup
 
-from headway.record.files import read_events
 from headway.record.folder import LAUNCHER, RunFolder
+from headway.record.reader import read_events
 from headway.record.tables import who_wrote
 
 Event = dict[str, Any]

@@ -40,8 +40,8 @@ from verdict import undisturbed_problems  # noqa: E402
 
 from headway.errors import HeadwayError  # noqa: E402
 from headway.launch.prepare import environment  # noqa: E402
-from headway.record.files import parse_line  # noqa: E402
 from headway.record.folder import RunFolder, default_root  # noqa: E402
+from headway.record.reader import parse_line  # noqa: E402
 from headway.spec import Task  # noqa: E402
 
 PAGE = HERE.parents[1] / "docs" / "faults.md"

@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 
 from headway.launch import control
-from headway.record.files import read_events
 from headway.record.folder import RunFolder
+from headway.record.reader import read_events
 from headway.record.run import Run
 from headway.record.tables import who_wrote
 from headway.spec import Task

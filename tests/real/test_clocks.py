@@ -16,8 +16,8 @@ from headway.launch import nodes
 from headway.launch.calibrate import Nobody
 from headway.launch.launcher import Launcher
 from headway.launch.prepare import create_run
-from headway.record.files import read_events
 from headway.record.folder import RunFolder
+from headway.record.reader import read_events
 from headway.record.run import Run
 from headway.sites.isolation import Isolation, choose
 from headway.sites.local import LocalSite

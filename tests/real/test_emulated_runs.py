@@ -16,7 +16,7 @@ from parts import need
 from running import Running, headway, write_job
 
 from headway.findings import findings
-from headway.record.files import read_events
+from headway.record.reader import read_events
 from headway.record.run import Run, load
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]

@@ -15,8 +15,8 @@ from test_sweeps import begin, write_sweep
 from headway.bench.folder import SweepFolder, samples
 from headway.bench.lanes import Lanes, cores_here, divide
 from headway.bench.making import Order
-from headway.record.files import read_events
 from headway.record.folder import LAUNCHER, RunFolder
+from headway.record.reader import read_events
 from headway.record.run import Run
 
 pytestmark = [pytest.mark.real, pytest.mark.system]

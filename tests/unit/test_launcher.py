@@ -9,8 +9,9 @@ from headway.launch.launcher import Launcher
 from headway.launch.messages import TaskSaid
 from headway.launch.nodes import _events_of
 from headway.launch.prepare import create_run
-from headway.record.files import EventWriter, read_events, to_json
+from headway.record.files import EventWriter, to_json
 from headway.record.folder import LAUNCHER
+from headway.record.reader import read_events
 from headway.spec.load import parse_job
 
 

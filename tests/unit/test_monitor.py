@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headway.agent.monitor import Monitor, Watched
-from headway.record.files import read_events
+from headway.record.reader import read_events
 
 
 def test_a_sample_has_the_node_and_every_task(tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ import pytest
 import headway
 from headway.errors import Busy, FormatError, HeadwayError, NotFound
 from headway.launch.prepare import create_run, history, read_job
-from headway.record.files import EventWriter, read_events, read_json, to_json, write_atomically
+from headway.record.files import EventWriter, to_json, write_atomically
 from headway.record.folder import FORMAT, RunFolder
 from headway.record.query import query
+from headway.record.reader import read_events, read_json
 from headway.record.run import Run
 from headway.record.seal import result, seal
 from headway.record.tables import TABLES, is_sealed

@@ -76,18 +76,18 @@ def test_the_clock_has_no_say(tmp_path: Path) -> None:
 def test_what_lies_in_the_run_folder_counts_also_if_nobody_told_of_it(tmp_path: Path) -> None:
     folder = rolled_back(tmp_path)
     paths = [folder.events(task) for task in (CHIEF, WORKER, PS)]
-    assert last_reached(paths, before=2) == (1, 139)
-    assert last_reached(paths, before=3) == (2, 60)
-    assert last_reached(paths, before=1) is None
+    assert last_reached(folder.reader, paths, before=2) == (1, 139)
+    assert last_reached(folder.reader, paths, before=3) == (2, 60)
+    assert last_reached(folder.reader, paths, before=1) is None
     with paths[1].open("ab") as file:
         file.write(b'{"t": 1, "kind": "step", "gener')  # it died while it wrote
-    assert last_reached(paths, before=2) == (1, 139)
+    assert last_reached(folder.reader, paths, before=2) == (1, 139)
 
 
 def test_only_the_end_of_a_long_file_is_read(tmp_path: Path) -> None:
     folder = new_run(tmp_path)
     write_rows(folder, WORKER, [row(100 + step, step) for step in range(1, 3000)])
-    assert last_reached([folder.events(WORKER)], before=2) == (1, 2999)
+    assert last_reached(folder.reader, [folder.events(WORKER)], before=2) == (1, 2999)
 
 
 def test_the_recorded_rollback_says_so_too() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from headway.errors import FormatError
 from headway.record.folder import RunFolder
 from headway.record.run import Run
 from headway.report.files import write_csv, write_parquet
@@ -86,7 +87,7 @@ def test_what_goes_into_the_sql_of_figures_is_a_number(copied: Copy, tmp_path: P
     change(folder.job_file, spoil)
     if place == "started":
         change(folder.path / "run.json", lambda facts: facts["launches"][0].update(started=[evil]))
-    with pytest.raises((ValueError, TypeError)):
+    with pytest.raises(FormatError, match="damaged|is no number"):
         Run(folder).summary()
     assert not stolen.exists()
 

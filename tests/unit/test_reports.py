@@ -22,7 +22,7 @@ from headway.engines.command.known_limits import explanation
 from headway.engines.command.lines import Lines
 from headway.engines.command.reports import Reporter
 from headway.launch.prepare import create_run
-from headway.record.files import read_events
+from headway.record.reader import read_events
 from headway.record.run import Run
 from headway.record.sources import BOARD, LINE, LOG
 from headway.spec.load import parse_job

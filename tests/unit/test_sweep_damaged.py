@@ -16,7 +16,7 @@ from headway.bench.conduct import prepare
 from headway.bench.folder import SweepFolder
 from headway.cli import app
 from headway.errors import FormatError
-from headway.record.files import read_json
+from headway.record.reader import read_json
 from headway.record.tables import is_sealed
 from headway.spec.sweep import load_sweep
 

@@ -21,8 +21,9 @@ from headway import clock
 from headway.bench.figures import finite_figure
 from headway.errors import FormatError, HeadwayError
 from headway.record import lock
-from headway.record.files import EventWriter, read_events, read_json, to_json, write_atomically
+from headway.record.files import EventWriter, to_json, write_atomically
 from headway.record.folder import RUN_NAME, RunFolder, by_name, new_run_name
+from headway.record.reader import Reader
 from headway.record.run import Run
 from headway.record.seal import result
 from headway.record.storage import probe, writing
@@ -121,6 +122,7 @@ def samples(trial: Trial, figure: str = "examples_per_s") -> list[float]:
 class SweepFolder:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
+        self.reader = Reader(self.path)
 
     @property
     def name(self) -> str:
@@ -190,7 +192,7 @@ class SweepFolder:
     @cached_property
     def facts(self) -> dict[str, Any]:
         """sweep.json: created, full, parallel, environment, sweep, job, plan, searches."""
-        facts = read_json(self.file, FORMAT)
+        facts = self.reader.json(self.file, FORMAT)
         for name, kind in NEEDED.items():
             if not isinstance(facts.get(name), kind):
                 raise FormatError(f"{self.file}: damaged (it has no `{name}` that could be read)")
@@ -218,7 +220,7 @@ class SweepFolder:
         return int(self.facts.get("parallel", 1))
 
     def events(self) -> list[dict[str, Any]]:
-        return list(read_events(self.trials_file)) if self.trials_file.exists() else []
+        return list(self.reader.lines(self.trials_file)) if self.reader.exists(self.trials_file) else []
 
     def writer(self) -> EventWriter:
         return EventWriter(self.trials_file)

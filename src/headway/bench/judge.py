@@ -29,7 +29,6 @@ from headway.bench.figures import figure_in, why_missing
 from headway.host.control_groups import held_back
 from headway.metrics.consistency import of_run
 from headway.plural import counted
-from headway.record.files import read_events
 from headway.record.folder import LAUNCHER
 from headway.record.run import Run
 from headway.record.seal import result
@@ -195,7 +194,7 @@ def evidence(run: Run, figures: Mapping[str, Any], load: Load | None) -> Evidenc
     made = {task: int(np.asarray(steps["num_steps"])[measured & (tasks == task)].sum()) for task in seconds}
     used = figures["task_usage"] if figures["site"] == "local" else figures["nodes"]
     cpus = [one["cpus"] for one in used if one.get("cpus") is not None]
-    told = [event for event in read_events(run.folder.events(LAUNCHER)) if event["kind"] == "measuring"]
+    told = [event for event in run.folder.reader.lines(run.folder.events(LAUNCHER)) if event["kind"] == "measuring"]
     return Evidence(
         seconds,
         made,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli.output import Format, Output, number, print_json, print_table
+from headway.cli.reading import careful
 from headway.cli.training import Root, root_of
 from headway.plural import counted
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command()(cost)
+    app.command()(careful(cost))
     app.command()(published)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli.output import Format, Output, print_json
+from headway.cli.reading import careful
 from headway.cli.training import Root, root_of
 from headway.errors import FormatError, HeadwayError, NotFound
 from headway.plural import counted
@@ -23,7 +24,7 @@ WIDTH = 110
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command()(findings)
+    app.command()(careful(findings))
 
 
 def findings(

@@ -8,24 +8,28 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headway.cli.output import Format, Output, number, print_json, print_table
+from headway.cli.reading import careful, say_damaged
 from headway.cli.training import Root, root_of
 from headway.errors import HeadwayError, NotFound, SpecError
 from headway.plural import counted
+
+if TYPE_CHECKING:
+    from headway.record.folder import RunFolder
 
 LEAST_MEMORY, MOST_MEMORY = 64 * 2**20, 2**40  # of a query, in bytes
 RunName = Annotated[str, typer.Argument(help="A run's name, its beginning, its path, or `last`.", show_default=False)]
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command()(runs)
-    app.command()(show)
-    app.command()(logs)
-    app.command()(query)
+    app.command()(careful(runs))
+    app.command()(careful(show))
+    app.command()(careful(logs))
+    app.command()(careful(query))
     app.command()(tensorboard)
 
 
@@ -39,7 +43,7 @@ def runs(root: Root = None, output: Output = Format.text) -> None:
         try:
             figures.append(result(run))
         except HeadwayError as error:  # one damaged run must not hide the others
-            print(f"headway: {error}", file=sys.stderr)
+            say_damaged(error)
     if output is Format.json:
         print_json(figures)
         return
@@ -169,12 +173,12 @@ def logs(
     offsets: dict[Path, int] = {}
     while True:
         alive = folder.is_held()  # looked at first, so that nothing written before the end is missed
-        files = {who_wrote(path): path for path in sorted((folder.path / "logs").glob("*.log"))}
+        files = {who_wrote(path): path for path in folder.reader.files("logs", ".log")}
         if task is not None and task not in files and not alive:
             raise NotFound(f"{folder.name} has no log of {task!r}; there are: {', '.join(files)}")
         for who, path in files.items():
             if task in (None, who):
-                for line in _new_lines(path, offsets, whole_only=alive and follow):
+                for line in _new_lines(folder, path, offsets, whole_only=alive and follow):
                     print(line if task else f"{who:>10} | {line}", flush=True)
         if not follow or not alive:
             break
@@ -183,8 +187,8 @@ def logs(
         print(f"{folder.name}: its tasks printed nothing (what they did: headway show {folder.name})", file=sys.stderr)
 
 
-def _new_lines(path: Path, offsets: dict[Path, int], whole_only: bool) -> list[str]:
-    with path.open("rb") as file:
+def _new_lines(folder: RunFolder, path: Path, offsets: dict[Path, int], whole_only: bool) -> list[str]:
+    with folder.reader.open(path) as file:
         file.seek(offsets.get(path, 0))
         data = file.read()
     if whole_only:
@@ -215,7 +219,7 @@ def query(
     from headway.record.run import load, load_all
 
     chosen = [load(name, root_of(root)) for name in run] if run else load_all(root_of(root))
-    columns, rows = ask(sql, chosen, seconds, _memory(memory))
+    columns, rows = ask(sql, chosen, seconds, _memory(memory), None if run else say_damaged)
     if output is Format.json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
         return

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headway.cli.reading import careful
 from headway.cli.training import Root, root_of
 from headway.errors import NotFound, SpecError
 from headway.plural import counted
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command()(report)
+    app.command()(careful(report))
 
 
 def report(

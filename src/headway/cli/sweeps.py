@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli.output import number, print_json, print_table
+from headway.cli.reading import careful
 from headway.cli.training import Root, root_of
 from headway.plural import counted
 
@@ -38,7 +39,7 @@ sweeps_app = typer.Typer(help="List sweeps, and show what came out of them.", in
 
 def add_to(app: typer.Typer) -> None:
     app.add_typer(sweeps_app, name="sweeps")
-    app.command()(compare)
+    app.command()(careful(compare))
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------

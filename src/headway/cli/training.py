@@ -100,6 +100,7 @@ def resume(
     from headway.record.folder import RunFolder
 
     folder = RunFolder.find(root_of(runs), run)
+    folder.reader.refuse_links()
     check_resumable(folder, overrides or [])
     metrics = listen_at(metrics_port)
     if overrides:

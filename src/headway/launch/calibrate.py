@@ -14,7 +14,8 @@ from typing import Any
 
 from headway import workloads
 from headway.errors import HeadwayError
-from headway.record.files import read_json, to_json, write_atomically
+from headway.record.files import to_json, write_atomically
+from headway.record.reader import read_json
 from headway.record.run import Run
 from headway.spec.cluster import shared_out
 from headway.spec.job import Job

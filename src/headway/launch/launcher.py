@@ -43,7 +43,7 @@ from headway.launch.nodes import Nodes
 from headway.launch.prepare import describe_program, history, read_job
 from headway.launch.status import Status
 from headway.launch.supervisor import KILL_LIMIT, Supervisor
-from headway.record.files import EventWriter, last_time
+from headway.record.files import EventWriter
 from headway.record.folder import LAUNCHER, RunFolder
 from headway.record.lost import last_reached
 from headway.record.seal import seal
@@ -69,8 +69,8 @@ class Watcher(Protocol):
 def _last_time(folder: RunFolder, facts: dict[str, Any]) -> float:
     """When earlier launches of the run last gave a sign of life, on their launchers' clocks."""
     told = [time for launch in facts["launches"] for time in (launch["started"], launch.get("ended", 0.0))]
-    path = folder.events(LAUNCHER)
-    return max([*told, last_time(path) if path.exists() else 0.0], default=0.0)
+    last = folder.reader.last_lines(folder.events(LAUNCHER))
+    return max([*told, *(float(event["t"]) for event in last if isinstance(event.get("t"), (int, float)))], default=0.0)
 
 
 class Launcher:
@@ -94,6 +94,7 @@ class Launcher:
     def run(self, limit: float | None = None) -> End:
         """Train until the end, whatever it is; then the record is sealed and nothing is left running. `limit`: seconds
         after which it is stopped, for OUT_OF_TIME."""
+        self.folder.reader.refuse_links()
         lock = self.folder.hold()
         try:
             return self._run(limit)
@@ -251,7 +252,7 @@ class Launcher:
             self._status.evaluation = event.said
         if event.said["kind"] == "initialized":  # what it undoes was perhaps heard by nobody: a node died
             paths = [self.folder.events(task) for task in self.job.cluster.tasks()]
-            known = last_reached(paths, int(event.said.get("generation", 0)))
+            known = last_reached(self.folder.reader, paths, int(event.said.get("generation", 0)))
             event = TaskSaid(event.task, {**event.said, "reached": known})
         return event
 

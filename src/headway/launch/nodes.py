@@ -13,8 +13,8 @@ from headway.launch.clocks import Clock
 from headway.launch.commands import missing_cores, needs_port
 from headway.launch.gauges import Gauges
 from headway.launch.messages import AgentLost, Event, Heartbeat, TaskExited, TaskSaid, TaskStarted
-from headway.record.files import parse_line
 from headway.record.folder import RunFolder
+from headway.record.reader import parse_line
 from headway.sites import Node, SitePlan, site
 from headway.spec.cluster import Task
 from headway.spec.job import Job

@@ -19,7 +19,7 @@ from headway import clock
 from headway.errors import Busy, SpecError
 from headway.launch import environments
 from headway.launch.taskstate import History
-from headway.record.files import read_events, to_json, write_atomically
+from headway.record.files import to_json, write_atomically
 from headway.record.folder import FORMAT, RunFolder
 from headway.record.lost import reached
 from headway.record.sources import that_count
@@ -158,7 +158,7 @@ def history(folder: RunFolder, job: Job) -> History:
     last = (0, 0)  # generation and step: times may jump
     for task in job.cluster.tasks():
         path = folder.events(task)
-        events: Iterable[dict[str, Any]] = read_events(path) if path.exists() else ()
+        events: Iterable[dict[str, Any]] = folder.reader.lines(path) if folder.reader.exists(path) else ()
         for event in events if job.program is None else that_count(events):
             attempts[task] = max(attempts.get(task, -1), event.get("attempt", 0))
             if event["kind"] == "step":

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from headway.record.files import read_events
 from headway.record.folder import LAUNCHER, RunFolder
 
 
@@ -16,12 +15,14 @@ class Clocks:
         self._offsets: dict[str, list[tuple[float, float]]] = defaultdict(list)
         """Node -> (from when on, seconds that its clock is ahead); only where it is surely off."""
         path = folder.events(LAUNCHER)
-        for event in read_events(path) if path.exists() else ():
+        for event in folder.reader.lines(path) if folder.reader.exists(path) else ():
             if event["kind"] == "node_ready":
-                node = event["node"]
+                node = str(event["node"])
                 self._node_of |= dict.fromkeys([node, f"agent-{node}", *event.get("tasks", ())], node)
-            elif event["kind"] == "clock" and abs(event["offset"]) > event["uncertainty"]:
-                self._offsets[event["node"]].append((event["t"] + event["offset"], event["offset"]))
+            elif event["kind"] == "clock" and abs(float(event["offset"])) > float(event["uncertainty"]):
+                # They go into SQL: numbers and nothing else.
+                t, offset = float(event["t"]), float(event["offset"])
+                self._offsets[str(event["node"])].append((t + offset, offset))
 
     def corrected(self, rows: str, who: str) -> str:
         """SQL: the same rows with `t` on the launcher's clock."""

@@ -21,6 +21,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import secrets
@@ -31,13 +32,23 @@ from typing import Any, Protocol, TypeVar
 
 from headway.errors import FormatError, NotFound
 from headway.record import lock
-from headway.record.files import read_json, to_json, write_atomically
+from headway.record.files import to_json, write_atomically
+from headway.record.reader import NUMBER, TEXT, Reader, fits
 from headway.record.storage import RESERVE, probe, writing
 from headway.spec.cluster import Task
 
 FORMAT = 1
 LAUNCHER = "launcher"
 ENDED = ("finished", "stopped", "failed")
+# run.json, as far as anything is read from it.
+FACTS = {
+    "name": TEXT,
+    "state": TEXT,
+    "reason": TEXT,
+    "created": NUMBER,
+    "launches": [{"started": NUMBER, "ended": NUMBER, "pid": NUMBER}],
+}
+NEEDED = ("name", "state", "created", "launches")
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 
 
@@ -79,6 +90,7 @@ def _slug(who: Task | str) -> str:
 class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
+        self.reader = Reader(self.path)
 
     @property
     def name(self) -> str:
@@ -182,22 +194,29 @@ class RunFolder:
     # --- run.json --------------------------------------------------------------------------------------------
     def facts(self) -> dict[str, Any]:
         """run.json. `state` is `interrupted` where it says the run goes on but no launcher lives."""
-        facts = read_json(self.path / "run.json", FORMAT)
+        facts = self.read(self.path / "run.json")
+        fits(facts, FACTS, str(self.path / "run.json"))
+        if missing := [name for name in NEEDED if facts.get(name) is None]:
+            raise FormatError(f"{self.path / 'run.json'}: damaged: {missing[0]} is not there")
+        for launch in facts["launches"]:
+            if launch.get("started") is None or not math.isfinite(launch["started"]):
+                raise FormatError(f"{self.path / 'run.json'}: launches: one has no time at which it started")
         if facts["state"] not in ENDED and not self.is_held():
             facts["state"] = "interrupted"
         return facts
 
     def created(self) -> float:
         try:
-            return float(read_json(self.path / "run.json", FORMAT)["created"])
-        except (FormatError, KeyError, TypeError, ValueError):  # one damaged run must not hide the others
-            return self.path.stat().st_mtime
+            created = float(self.read(self.path / "run.json")["created"])
+            return created if math.isfinite(created) else 0.0
+        except (FormatError, LookupError, TypeError, ValueError):  # one damaged run must not hide the others
+            return self.path.lstat().st_mtime
 
     def write_facts(self, facts: dict[str, Any]) -> None:
         write_atomically(self.path / "run.json", to_json({"format": FORMAT, **facts}, indent=1))
 
     def read(self, file: Path) -> dict[str, Any]:
-        return read_json(file, FORMAT)
+        return self.reader.json(file, FORMAT)
 
     # --- who runs it -----------------------------------------------------------------------------------------
     def hold(self) -> int:

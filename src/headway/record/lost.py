@@ -6,13 +6,12 @@ rows of a node that dies lie in the run folder, but nobody passes them on any mo
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headway.record.files import parse_line
+from headway.record.reader import Reader
 
 if TYPE_CHECKING:
     import duckdb
@@ -69,23 +68,12 @@ def reached(event: dict[str, Any]) -> tuple[int, int] | None:
     return (int(event.get("generation") or 0), int(event["step"])) if is_telling else None
 
 
-def last_reached(paths: Iterable[Path], before: int) -> tuple[int, int] | None:
+def last_reached(reader: Reader, paths: Iterable[Path], before: int) -> tuple[int, int] | None:
     """What the last rows of these event files say of generations before this one."""
     found = [
         told
         for path in paths
-        for event in _last_events(path)
+        for event in reader.last_lines(path, LAST_BYTES)
         if (told := reached(event)) is not None and told[0] < before
     ]
     return max(found, default=None)
-
-
-def _last_events(path: Path) -> list[dict[str, Any]]:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_BYTES))
-            lines = file.read().splitlines(keepends=True)
-    except FileNotFoundError:
-        return []
-    # The first line may have lost its beginning, one that a killed task wrote its end.
-    return [event for line in lines if (event := parse_line(line)) is not None]

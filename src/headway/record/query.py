@@ -10,14 +10,15 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from headway.errors import HeadwayError, SpecError
+from headway.errors import FormatError, HeadwayError, SpecError
 from headway.record.rates import RATES, rates
 from headway.record.run import Run
 from headway.record.seal import result
+from headway.record.shapes import RUN_COLUMNS
 from headway.record.tables import TABLES, no_rows, quoted, select_table
 from headway.units import format_bytes, format_seconds
 
@@ -32,64 +33,25 @@ _EXPLAIN = re.compile(
     r"explain\b\s*(?:analyze\b\s*)?(?:\((?:\s*,?\s*(?:analyze|format\s+\w+))+\s*\))?(?P<explained>.*)",
     re.IGNORECASE | re.DOTALL,
 )
-RUN_COLUMNS = {
-    "run": "VARCHAR",
-    "name": "VARCHAR",
-    "state": "VARCHAR",
-    "strategy": "VARCHAR",
-    "aggregate": "INTEGER",
-    "replication": "VARCHAR",
-    "placement": "VARCHAR",
-    "pull_ahead": "INTEGER",
-    "exchange": "VARCHAR",
-    "transfer": "VARCHAR",
-    "command": "VARCHAR",
-    "model": "VARCHAR",
-    "dataset": "VARCHAR",
-    "batch_size": "INTEGER",
-    "global_batch_size": "INTEGER",
-    "site": "VARCHAR",
-    "dilation": "DOUBLE",
-    "num_training_tasks": "INTEGER",
-    "num_ps": "INTEGER",
-    "asked_steps": "BIGINT",
-    "steps": "BIGINT",
-    "steps_per_s": "DOUBLE",
-    "task_steps_per_s": "DOUBLE",
-    "examples_per_s": "DOUBLE",
-    "window_seconds": "DOUBLE",
-    "updates": "BIGINT",
-    "asked_batch": "BIGINT",
-    "effective_batch": "DOUBLE",
-    "effective_batch_min": "BIGINT",
-    "effective_batch_max": "BIGINT",
-    "dropped": "BIGINT",
-    "accuracy": "DOUBLE",
-    "loss": "DOUBLE",
-    "train_loss": "DOUBLE",
-    "penalty": "DOUBLE",
-    "seconds": "DOUBLE",
-    "training_seconds": "DOUBLE",
-    "time_to_train": "DOUBLE",
-    "communication_share": "DOUBLE",
-    "bytes_per_step": "DOUBLE",
-    "variable_bytes": "BIGINT",
-    "restarts": "INTEGER",
-    "rollbacks": "INTEGER",
-    "steps_lost": "BIGINT",
-    "created": "DOUBLE",
-    "path": "VARCHAR",
-}
 
 
 def query(
-    sql: str, runs: Sequence[Run], seconds: float = DEFAULT_SECONDS, memory: int = DEFAULT_MEMORY
+    sql: str,
+    runs: Sequence[Run],
+    seconds: float = DEFAULT_SECONDS,
+    memory: int = DEFAULT_MEMORY,
+    left_out: Callable[[HeadwayError], None] | None = None,
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """(columns, rows) of one SELECT or EXPLAIN over the runs' tables. `seconds`, `memory`: what it may use."""
+    """(columns, rows) of one SELECT or EXPLAIN over the runs' tables. `seconds`, `memory`: what it may use. `left_out`
+    receives what is wrong with each damaged run, and the query goes on without it; else that is an error."""
     import duckdb
 
     with duckdb.connect() as connection:
         _check(sql, connection)
+    if left_out is not None:
+        runs = [run for run in runs if _has_figures(run, left_out)]
+
+    with duckdb.connect() as connection:
         connection.execute(f"set memory_limit = '{memory}B'")
         connection.execute("set temp_directory = ''")  # where memory is not enough it writes no files
         try:
@@ -105,8 +67,35 @@ def query(
             raise HeadwayError(
                 f"query: it needs more memory than {format_bytes(memory)}; --memory allows more"
             ) from None
-        except duckdb.Error as error:
+        except (FormatError, duckdb.Error) as error:
+            damage = (FormatError, duckdb.IOException, duckdb.InvalidInputException)
+            if left_out is not None and isinstance(error, damage):
+                whole = [run for run in runs if _has_tables(run, left_out)]
+                if len(whole) < len(runs):
+                    return query(sql, whole, seconds, memory, left_out)
+            if isinstance(error, FormatError):
+                raise
             raise HeadwayError(f"query: {str(error).strip()}\n{_tables_in_words()}") from None
+
+
+def _has_figures(run: Run, left_out: Callable[[HeadwayError], None]) -> bool:
+    try:
+        result(run)
+        return True
+    except HeadwayError as error:
+        left_out(error)
+        return False
+
+
+def _has_tables(run: Run, left_out: Callable[[HeadwayError], None]) -> bool:
+    """Whether each of them can be read to its end."""
+    try:
+        for table in TABLES:
+            run.table(table)
+        return True
+    except HeadwayError as error:
+        left_out(error)
+        return False
 
 
 def _check(sql: str, connection: duckdb.DuckDBPyConnection) -> None:

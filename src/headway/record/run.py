@@ -11,9 +11,21 @@ from typing import Any
 
 import numpy as np
 
+from headway.errors import FormatError
 from headway.record.folder import RunFolder, default_root
 from headway.record.rates import RATES
+from headway.record.reader import ANYTHING, NUMBER, TEXT, fits, reading
 from headway.record.tables import TABLES, connected, is_sealed, select_table
+
+# The resolved job, as far as figures are made with it; of `batch_size` and `stop` also None is an answer.
+_ROLE = {"count": NUMBER, ...: ANYTHING}
+JOB = {
+    "workload": {"command": [TEXT], "model": {"name": TEXT}, "dataset": {"name": TEXT}, "stop": {}, "report": {}},
+    "strategy": {"kind": TEXT},
+    "cluster": {"chief": _ROLE, "worker": _ROLE, "ps": _ROLE, "evaluator": _ROLE},
+    "site": {"kind": TEXT, "dilation": NUMBER},
+}
+NEEDED = ("workload", "strategy.kind", "site.kind", "cluster.chief.count", "cluster.worker.count", "cluster.ps.count")
 
 
 class Run:
@@ -46,14 +58,26 @@ class Run:
     @cached_property
     def job(self) -> dict[str, Any]:
         """The job as it was resolved."""
-        resolved = self.folder.read(self.folder.job_file)["resolved"]
-        assert isinstance(resolved, dict)
-        return resolved
+        resolved = self._job_file.get("resolved")
+        fits(resolved, JOB, f"{self.folder.job_file}: resolved")
+        for path in NEEDED:
+            value: Any = {"resolved": resolved}
+            for key in ("resolved", *path.split(".")):
+                value = value.get(key) if isinstance(value, dict) else None
+            if value is None:
+                raise FormatError(f"{self.folder.job_file}: damaged: resolved.{path} is not there")
+        return dict(resolved or {})
 
     @cached_property
     def choices(self) -> list[dict[str, Any]]:
         """Every value that Headway chose: path, value, reason."""
-        return list(self.folder.read(self.folder.job_file)["choices"])
+        choices = self._job_file.get("choices")
+        fits(choices, [{"path": TEXT, "reason": TEXT, ...: ANYTHING}], f"{self.folder.job_file}: choices")
+        return [{"path": "", "value": None, "reason": "", **choice} for choice in choices or ()]
+
+    @cached_property
+    def _job_file(self) -> dict[str, Any]:
+        return self.folder.read(self.folder.job_file)
 
     @cached_property
     def environment(self) -> dict[str, Any]:
@@ -69,12 +93,12 @@ class Run:
 
     def table(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
         """A table's columns as NumPy arrays (masked where a value is missing)."""
-        with connected(self.folder) as connection:
+        with reading(self.name), connected(self.folder) as connection:
             return dict(connection.execute(select_table(self.folder, name, connection)).fetchnumpy())
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """A table's rows as dictionaries, in the order of time."""
-        with connected(self.folder) as connection:
+        with reading(self.name), connected(self.folder) as connection:
             cursor = connection.execute(select_table(self.folder, name, connection))
             columns = [column[0] for column in cursor.description or ()]
             return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
@@ -83,7 +107,8 @@ class Run:
         """What came out, computed from the tables (see docs/formats.md for each figure)."""
         from headway.record.summary import summarize
 
-        return summarize(self)
+        with reading(self.name):
+            return summarize(self)
 
 
 def load(run: str | Path, root: str | Path | None = None) -> Run:

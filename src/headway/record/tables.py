@@ -7,6 +7,7 @@ give NULL in a new column; a new table is made from their events. A kind of even
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from headway.errors import FormatError
 from headway.record.clocks import Clocks
-from headway.record.files import read_events, to_json, write_atomically
+from headway.record.files import to_json, write_atomically
 from headway.record.folder import FORMAT, RunFolder
 from headway.record.rates import RATES, rates
 from headway.record.sources import merged
@@ -191,7 +192,7 @@ def is_sealed(folder: RunFolder) -> bool:
         sealed = folder.read(folder.tables / "sealed.json")
     except FileNotFoundError:
         return False
-    return bool(sealed["sizes"] == _sizes(folder))
+    return bool(sealed.get("sizes") == _sizes(folder))
 
 
 def write_tables(folder: RunFolder) -> dict[str, int]:
@@ -221,8 +222,8 @@ def mark_sealed(folder: RunFolder, sizes: dict[str, int]) -> None:
 
 
 def _sizes(folder: RunFolder) -> dict[str, int]:
-    paths = [*folder.events_folder.glob("*.jsonl"), *folder.metrics_folder.glob("*.jsonl")]
-    return {f"{path.parent.name}/{path.name}": path.stat().st_size for path in sorted(paths)}
+    paths = [path for inner in ("events", "metrics") for path in folder.reader.files(inner, ".jsonl")]
+    return {f"{path.parent.name}/{path.name}": path.lstat().st_size for path in paths}
 
 
 @contextmanager
@@ -234,7 +235,7 @@ def rows_of_events(connection: duckdb.DuckDBPyConnection, folder: RunFolder, tab
     else:
         others = ", ".join(quoted(kind) for other in TABLES.values() for kind in other.kinds)
         wanted, rest = f"json->>'$.kind' not in ({others})", ", json::varchar as data"
-    paths = sorted((folder.path / shape.folder).glob("*.jsonl"))
+    paths = folder.reader.files(shape.folder, ".jsonl")
     clocks = Clocks(folder) if paths else None
     with tempfile.TemporaryDirectory(prefix="hw-") as scratch:
         parts = []
@@ -242,7 +243,7 @@ def rows_of_events(connection: duckdb.DuckDBPyConnection, folder: RunFolder, tab
             rows = (
                 f"select {quoted(who_wrote(path))} as {shape.who}, "
                 f"unnest(json_transform(json, {_structure(shape.columns)})){rest} "
-                f"from read_ndjson_objects({quoted(_readable(connection, path, Path(scratch)))}) where {wanted}"
+                f"from read_ndjson_objects({quoted(_readable(connection, folder, path, Path(scratch)))}) where {wanted}"
             )
             parts.append(clocks.corrected(rows, who_wrote(path)) if clocks else rows)
         rows = " union all ".join(parts) or no_rows(table)
@@ -261,12 +262,11 @@ def _structure(columns: dict[str, Any]) -> str:
     return quoted(json.dumps(columns))
 
 
-def _readable(connection: duckdb.DuckDBPyConnection, path: Path, scratch: Path) -> Path:
+def _readable(connection: duckdb.DuckDBPyConnection, folder: RunFolder, path: Path, scratch: Path) -> Path:
     """The file itself, or a copy without the torn lines that DuckDB would stumble over; FormatError on damage."""
     import duckdb
 
-    whole = path.stat().st_size == 0 or path.read_bytes().endswith(b"\n")
-    if whole:
+    if _is_whole(folder, path):
         try:
             connection.execute(
                 f"select count(*) from read_ndjson_objects({quoted(path)}) where json_valid(json::varchar)"
@@ -276,9 +276,17 @@ def _readable(connection: duckdb.DuckDBPyConnection, path: Path, scratch: Path) 
             pass  # torn in the middle, or damaged: the slow way tells which
     copy = scratch / path.name
     with copy.open("w", encoding="utf-8") as file:
-        for event in read_events(path):
+        for event in folder.reader.lines(path):
             file.write(to_json(event) + "\n")
     return copy
+
+
+def _is_whole(folder: RunFolder, path: Path) -> bool:
+    """Whether its last line has an end."""
+    with folder.reader.open(path) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        return file.read(1) in (b"", b"\n")
 
 
 @contextmanager
@@ -305,8 +313,9 @@ def select_table(folder: RunFolder, table: str, connection: duckdb.DuckDBPyConne
         return rates(table, base)
     names = ", ".join(TABLES[table].names)
     path = folder.tables / f"{table}.parquet"
-    if is_sealed(folder) and path.exists():  # else it was sealed before there was such a table
-        return f"select {names} from (from {quoted(path)} union all by name {no_rows(table)})"
+    if is_sealed(folder) and folder.reader.exists(path):  # else it was sealed before there was such a table
+        sealed = quoted(folder.reader.checked(path))
+        return f"select {names} from (from read_parquet({sealed}) union all by name {no_rows(table)})"
     name = f'"{table} of {folder.name}"'
     order = f"order by t, {TABLES[table].who}"
     with rows_of_events(connection, folder, table) as rows:

@@ -15,9 +15,10 @@ from headway.metrics.cost import EVERY_NODE, cost, kind_of, node_names
 from headway.record.folder import RunFolder
 from headway.record.run import Run
 from headway.record.seal import result
+from headway.record.shapes import checked
 from headway.record.summary import updates_made, with_accepted
 from headway.record.tables import select_table
-from headway.report.checked import checked, commit_of, environment_of, text_of
+from headway.report.checked import commit_of, environment_of, text_of
 from headway.report.curves import curves, step_times
 from headway.report.happened import happened, network_got
 from headway.report.own_time import OwnTime, own_time
@@ -52,7 +53,8 @@ def in_words(error: Exception) -> str:
 def _digest(run: Run, num: int, prices: Mapping[str, float]) -> dict[str, Any]:
     import duckdb
 
-    figures = checked(finite(result(run)), run.name)
+    figures = {**finite(result(run)), "run": run.name}
+    checked(figures, "result.json")
     if figures.get("command"):
         figures["command"] = redacted(figures["command"])
     facts = run.facts

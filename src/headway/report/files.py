@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from headway.errors import HeadwayError
-from headway.record.query import RUN_COLUMNS
+from headway.record.reader import LARGEST
+from headway.record.shapes import RUN_COLUMNS
 from headway.record.tables import quoted
-from headway.report.checked import LARGEST
 from headway.report.folders import written_whole
 from headway.report.page import Page
 from headway.report.thin import unpacked

@@ -18,7 +18,8 @@ import tensorflow as tf
 from headway import clock
 from headway.engines.tensorflow.initial import Values
 from headway.engines.tensorflow.trainer import Snapshot
-from headway.record.files import read_json, to_json
+from headway.record.files import to_json
+from headway.record.reader import read_json
 
 FORMAT = 1
 PREFIX = "variables"

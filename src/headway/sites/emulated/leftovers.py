@@ -15,7 +15,8 @@ from pathlib import Path
 
 from headway.host import control_groups
 from headway.host.leftovers import state_folder
-from headway.record.files import read_json, to_json
+from headway.record.files import to_json
+from headway.record.reader import read_json
 
 FORMAT = 1
 
