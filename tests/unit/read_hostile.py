@@ -1,7 +1,7 @@
 """Runs reading commands, each in a forked child with limits: `python tests/unit/read_hostile.py`.
 
-A request is a line of JSON: the arguments of a command. The answer is one, too: how it ended, how long it took, how much
-memory it used and what it printed. Everything is imported once, before the first fork.
+A request is a line of JSON: the arguments of a command. The answer is one, too: how it ended, how long it took, how
+much memory it used and what it printed. Everything is imported once, before the first fork.
 """
 
 from __future__ import annotations
@@ -16,12 +16,6 @@ import time
 from contextlib import suppress
 from typing import Any
 
-import headway.bench.compare
-import headway.findings
-import headway.metrics.cost
-import headway.record.query
-import headway.report.page
-import headway.report.write
 from headway import cli
 
 SECONDS = 20  # until a command is killed; the test allows less

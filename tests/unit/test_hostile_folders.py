@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 from hostile_folders import check
 
+from headway.errors import FormatError
+
 
 def test_no_folder_makes_a_reading_command_misbehave(tmp_path: Path) -> None:
-    check(200, tmp_path)
+    codes = check(200, tmp_path)
+    damaged = codes[FormatError.exit_code]
+    assert 20 < damaged < 180, codes  # it is tampered with where it matters, and where it does not
 
 
 @pytest.mark.system

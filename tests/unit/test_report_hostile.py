@@ -87,7 +87,7 @@ def test_what_goes_into_the_sql_of_figures_is_a_number(copied: Copy, tmp_path: P
     change(folder.job_file, spoil)
     if place == "started":
         change(folder.path / "run.json", lambda facts: facts["launches"][0].update(started=[evil]))
-    with pytest.raises(FormatError, match="damaged|is no number"):
+    with pytest.raises(FormatError, match=r"damaged|is no number"):
         Run(folder).summary()
     assert not stolen.exists()
 
