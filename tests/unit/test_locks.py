@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from headway import locks
+from headway.bench.folder import SweepFolder
+from headway.cli import app
 from headway.errors import Busy, StorageError
 from headway.launch import control
 from headway.locks import Held
@@ -258,6 +261,46 @@ def test_a_run_whose_lock_is_something_else_is_not_started(tmp_path: Path) -> No
     os.mkfifo(folder.path / "lock")
     with pytest.raises(StorageError, match="is a FIFO, and no lock file"):
         folder.hold()
+
+
+@pytest.fixture
+def of_another(tmp_path: Path) -> RunFolder:
+    """A run that says it runs, with a lock that cannot be opened."""
+    folder = RunFolder.create(tmp_path, "test")
+    folder.write_facts({"state": "running", "reason": None, "created": 1.0, "launches": []})
+    os.mkfifo(folder.path / "lock")
+    return folder
+
+
+@pytest.mark.parametrize("command", ["stop", "top", "resume"])
+def test_a_run_that_may_be_running_is_left_alone(of_another: RunFolder, command: str) -> None:
+    said = CliRunner().invoke(app, [command, "last", "--runs", str(of_another.path.parent)])
+    assert isinstance(said.exception, Busy)
+    assert str(said.exception).startswith(f"{of_another.name} may be running: its lock cannot be opened")
+
+
+def test_status_names_a_run_that_may_be_running(of_another: RunFolder) -> None:
+    root = str(of_another.path.parent)
+    assert f"{of_another.name}: unknown" in CliRunner().invoke(app, ["status", "--runs", root]).output
+    of_another.write_facts({"state": "finished", "reason": None, "created": 1.0, "launches": []})
+    assert "nothing runs" in CliRunner().invoke(app, ["status", "--runs", root]).output
+
+
+@pytest.mark.parametrize(
+    ("ends", "held", "state"),
+    [
+        (["begun"], Held.HELD, "running"),
+        (["begun"], Held.FREE, "interrupted"),
+        (["begun"], Held.UNKNOWN, "unknown"),
+        (["begun", "finished"], Held.UNKNOWN, "finished"),
+    ],
+)
+def test_the_state_of_a_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: list[str], held: Held, state: str
+) -> None:
+    monkeypatch.setattr(SweepFolder, "events", lambda _: [{"kind": kind} for kind in ends])
+    monkeypatch.setattr(SweepFolder, "is_held", lambda _: held)
+    assert SweepFolder(tmp_path).state == state
 
 
 # --- the launcher's socket -----------------------------------------------------------------------------------------
