@@ -8,7 +8,8 @@ HeadwayError                    1   something went wrong that the message explai
 ├── RunFailed                   6   the run started and failed; its folder says why
 ├── FormatError                 7   a file of a run folder is damaged, missing or from a newer version
 ├── Busy                        8   the run is (not) running, so this cannot be done now
-└── StorageError                9   a folder cannot be written: the disk is full or read-only, the folder is gone
+└── StorageError                9   a folder cannot be written: the disk is full or read-only, the folder is gone;
+                                    or something else is in the place of a lock file
 
 130 is a run stopped by Ctrl-C. A user's mistake shows the message alone; a traceback is a bug in Headway.
 """
@@ -62,7 +63,7 @@ class Busy(HeadwayError):
 
 
 class StorageError(HeadwayError, OSError):
-    """record/storage.py makes them. Whoever expects that a file cannot be written catches OSError."""
+    """record/storage.py and locks.py make them. Whoever expects that a file cannot be written catches OSError."""
 
     exit_code = 9
 

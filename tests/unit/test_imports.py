@@ -28,10 +28,11 @@ ORDER = [
     "units",
     "plural",
     "clock",
+    "locks",
     "errors",
 ]
 # What runs inside a task: it uses the lower rooms, and nobody imports it.
-ENGINE_MAY_USE = {"engines", "record", "spec", "workloads", "units", "plural", "clock", "errors"}
+ENGINE_MAY_USE = {"engines", "record", "spec", "workloads", "units", "plural", "clock", "locks", "errors"}
 
 
 def imported_rooms(path: Path) -> set[str]:

@@ -129,6 +129,7 @@ def note_of(*figures: dict[str, Any]) -> str:
         ([{"state": "running"}], "still running"),
         ([{"state": "starting"}], "still starting"),
         ([{"state": "interrupted"}], "interrupted"),
+        ([{"state": "unknown"}], "not known whether it still runs"),
         ([OOM], "failed: worker/0: out of memory"),
         ([OOM, OOM, {"state": "running"}], "2 failed: worker/0: out of memory; 1 still running"),
         ([{}], ""),

@@ -17,10 +17,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from headway import clock
+from headway import clock, locks
 from headway.bench.figures import finite_figure
 from headway.errors import FormatError, HeadwayError
-from headway.record import lock
+from headway.locks import Held
 from headway.record.files import EventWriter, to_json, write_atomically
 from headway.record.folder import RUN_NAME, RunFolder, by_name, new_run_name
 from headway.record.reader import Reader
@@ -232,7 +232,7 @@ class SweepFolder:
         events = [*self.events(), *([{"kind": "begun"}] if goes_on else [])]
         plan, repeats = self.facts["plan"], self.spec.measure.repeats
         try:
-            return read_trials(plan, events, self._run_folder, repeats, self.is_held())
+            return read_trials(plan, events, self._run_folder, repeats, self.is_held() is Held.HELD)
         except (AttributeError, KeyError, TypeError, ValueError) as error:  # a field is missing, or something else
             what = f"{type(error).__name__}: {error}"
             raise FormatError(f"{self.path}: its sweep.json or trials.jsonl is damaged ({what})") from error
@@ -265,10 +265,13 @@ class SweepFolder:
 
     @property
     def state(self) -> str:
-        """running, finished, or interrupted."""
-        if self.is_held():
+        """running, finished, interrupted, or unknown: whether anybody runs it cannot be told."""
+        held = self.is_held()
+        if held is Held.HELD:
             return "running"
-        return "finished" if self.is_finished else "interrupted"
+        if self.is_finished:
+            return "finished"
+        return "unknown" if held is Held.UNKNOWN else "interrupted"
 
     def _ends(self) -> list[str]:
         return [event["kind"] for event in self.events() if event["kind"] in ("begun", "interrupted", "finished")]
@@ -277,10 +280,10 @@ class SweepFolder:
     def hold(self) -> int:
         """Take the sweep for this process."""
         with writing(self.path):
-            return lock.hold(self.path / "lock", f"{self.name} is being run already, by another `headway bench`")
+            return locks.take(self.path / "lock", f"{self.name} is being run already, by another `headway bench`")
 
-    def is_held(self) -> bool:
-        return lock.is_held(self.path / "lock")
+    def is_held(self) -> Held:
+        return locks.is_held(self.path / "lock")
 
 
 # --- from events to trials (pure but for the run folders, which are opened only when figures are asked for) ---------

@@ -172,7 +172,7 @@ def logs(
     folder = RunFolder.find(root_of(root), run)
     offsets: dict[Path, int] = {}
     while True:
-        alive = folder.is_held()  # looked at first, so that nothing written before the end is missed
+        alive = bool(folder.is_held())  # looked at first, so that nothing written before the end is missed
         files = {who_wrote(path): path for path in folder.reader.files("logs", ".log")}
         if task is not None and task not in files and not alive:
             raise NotFound(f"{folder.name} has no log of {task!r}; there are: {', '.join(files)}")

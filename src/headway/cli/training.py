@@ -203,7 +203,7 @@ def stop(
 
     folder = RunFolder.find(root_of(runs), run)
     if not folder.is_held():
-        raise Busy(f"{folder.name} is not running (it is {folder.facts()['state']})")
+        raise _not_running(folder)
     try:
         ask(folder.control_socket, {"do": "stop", "now": now})
     except Busy:  # it prepares (fetches data) and does not listen yet, or has just ended
@@ -222,7 +222,7 @@ def status(runs: Root = None, output: Output = Format.text) -> None:
     """What is running now, and how each task fares (`headway top` goes on looking)."""
     from headway.record.folder import RunFolder
 
-    alive = [status_of(folder) for folder in RunFolder.all(root_of(runs)) if folder.is_held()]
+    alive = [status_of(folder) for folder in RunFolder.all(root_of(runs)) if _may_run(folder)]
     if output is Format.json:
         print_json(alive)
     elif not alive:
@@ -246,6 +246,21 @@ def status(runs: Root = None, output: Output = Format.text) -> None:
             ],
             right=["pid", "restarts", "own steps", "steps/s", "loss"],
         )
+
+
+def _may_run(folder: RunFolder) -> bool:
+    """It runs, or says so itself and cannot be asked."""
+    from headway.locks import Held
+
+    held = folder.is_held()
+    return held is Held.HELD or (held is Held.UNKNOWN and folder.facts()["state"] == "unknown")
+
+
+def _not_running(folder: RunFolder, hint: str = "") -> Busy:
+    state = folder.facts()["state"]
+    if state == "unknown":
+        return Busy(f"{folder.name} may be running: its lock cannot be opened{hint}")
+    return Busy(f"{folder.name} is not running (it is {state}){hint}")
 
 
 def status_of(folder: RunFolder, pids: bool = True) -> dict[str, Any]:
@@ -277,7 +292,7 @@ def top(
 
     folder = RunFolder.find(root_of(runs), run)
     if not folder.is_held():
-        raise Busy(f"{folder.name} is not running (it is {folder.facts()['state']}); headway show {folder.name}")
+        raise _not_running(folder, f"; headway show {folder.name}")
     if output is Format.json:
         print_json(status_of(folder))
         return

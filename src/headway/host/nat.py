@@ -13,7 +13,6 @@ on the file; the last one turns forwarding off again, or if that one was killed 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import random
@@ -29,6 +28,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from headway import locks
 from headway.host.namespaces import network_of
 from headway.host.netfilter import (
     ACCEPT,
@@ -201,7 +201,8 @@ class Nat:
         """Forwarding ends before the rules that guard it."""
         with _locked(self._folder):
             for path, lock in self._forwarded:
-                _switch_off(path, lock)
+                if locks.upgrade(lock):  # else another run needs it
+                    _switch_off(path)
                 os.close(lock)
         self._forwarded = []
         if self._table is not None:
@@ -215,12 +216,8 @@ class Nat:
 def _locked(folder: Path) -> Iterator[None]:
     """One at a time."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = os.open(folder / "forwarding.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locks.held(folder / "forwarding.lock"):
         yield
-    finally:
-        os.close(lock)
 
 
 def _note(folder: Path, interface: str) -> Path:
@@ -243,18 +240,13 @@ def _to_switch(folder: Path) -> list[str]:
 
 def _switch_on(folder: Path, interface: str) -> tuple[Path, int]:
     path = _note(folder, interface)
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_SH)
+    lock = locks.share(path)
     _forwarding(interface).write_text("1")
     return path, lock
 
 
-def _switch_off(path: Path, lock: int) -> str | None:
-    """Unless another run needs it. The interface's name, if it was done."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return None
+def _switch_off(path: Path) -> str:
+    """What the note says; its lock is ours, so no other run needs it. The interface's name."""
     interface = path.name.split("-", 2)[2]
     # The interface may be gone; and if all forward by now, somebody else has turned it on and relies on it.
     if _forwarding(interface).exists() and _forwarding("all").read_text().strip() == "0":
@@ -275,12 +267,11 @@ def _switch_off_unused(folder: Path) -> list[str]:
     """Where no run that lives has a lock on the note. The interfaces' names."""
     done = []
     for path in sorted(folder.glob(_note(folder, "*").name)):
-        lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            if interface := _switch_off(path, lock):
-                done.append(interface)
-        finally:
-            os.close(lock)
+        if (lock := locks.attempt(path)) is not None:
+            try:
+                done.append(_switch_off(path))
+            finally:
+                os.close(lock)
     return done
 
 

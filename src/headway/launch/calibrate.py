@@ -5,14 +5,13 @@ Machines with a speed (GPUs) are emulated by as much of this machine's cores as 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from headway import workloads
+from headway import locks, workloads
 from headway.errors import HeadwayError
 from headway.record.files import to_json, write_atomically
 from headway.record.reader import read_json
@@ -43,8 +42,7 @@ def core_speed(job: Job) -> float:
     if (speed := _known(path).get(key)) is not None:
         return speed
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # trials at once would measure it each, and each get another one
+    with locks.held(path.with_suffix(".lock")):  # trials at once would measure it each, and each get another one
         if (speed := _known(path).get(key)) is None:
             speed = _measure(job)
             write_atomically(path, to_json({"format": FORMAT, "speeds": {**_known(path), key: speed}}, indent=1))

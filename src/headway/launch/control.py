@@ -1,4 +1,5 @@
 """How other commands reach a running launcher: a socket in its run folder, JSON in, JSON out.
+Only the run's owner may connect.
 
 A socket's path has at most 107 bytes, and a run folder's may be longer: both ends go through an open
 descriptor of the folder, whose path in /proc is always short.
@@ -41,12 +42,16 @@ async def serve(path: Path, handle: Handler) -> asyncio.AbstractServer:
 
     path.unlink(missing_ok=True)  # left by a launcher that was killed; the lock says that it is gone
     folder, short = _short(path)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        server = await asyncio.start_unix_server(answer, path=short)
-        path.chmod(0o600)
+        listening.bind(short)
+        Path(short).chmod(0o600)  # before it listens: until then nobody can connect
+        return await asyncio.start_unix_server(answer, sock=listening)
+    except BaseException:
+        listening.close()
+        raise
     finally:
         os.close(folder)
-    return server
 
 
 def ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:

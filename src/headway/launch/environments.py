@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -13,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from headway import locks
 from headway.errors import SiteError, SpecError
 from headway.spec.command import Command
 from headway.workloads import cache_folder
@@ -101,8 +101,7 @@ def python_of(requirements: Path, progress: Progress = lambda *_: None) -> Path:
     folder = _folder(requirements)
     python = folder / "bin" / "python"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two runs may want it at once
+    with locks.held(folder.with_suffix(".lock")):  # two runs may want it at once
         if (folder / "complete").exists():
             return python
         progress(f"a Python environment for {requirements.name}", 0, None)

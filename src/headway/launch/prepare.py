@@ -19,6 +19,7 @@ from headway import clock
 from headway.errors import Busy, SpecError
 from headway.launch import environments
 from headway.launch.taskstate import History
+from headway.locks import Held
 from headway.record.files import to_json, write_atomically
 from headway.record.folder import FORMAT, RunFolder
 from headway.record.lost import reached
@@ -133,8 +134,11 @@ def change_job(folder: RunFolder, overrides: Sequence[str]) -> None:
 
 def check_resumable(folder: RunFolder, overrides: Sequence[str]) -> None:
     facts = folder.facts()
-    if folder.is_held():
+    held = folder.is_held()
+    if held is Held.HELD:
         raise Busy(f"{folder.name} is running (`headway status`)")
+    if held is Held.UNKNOWN:
+        raise Busy(f"{folder.name} may be running: its lock cannot be opened")
     if facts["state"] == "finished" and "command" in folder.read(folder.job_file)["resolved"]["workload"]:
         raise Busy(f"{folder.name} is finished: its command ran to its end; start a new run")
     if facts["state"] == "finished" and not overrides:

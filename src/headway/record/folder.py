@@ -30,8 +30,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from headway import locks
 from headway.errors import FormatError, NotFound
-from headway.record import lock
+from headway.locks import Held
 from headway.record.files import to_json, write_atomically
 from headway.record.reader import NUMBER, TEXT, Reader, fits
 from headway.record.storage import RESERVE, probe, writing
@@ -193,7 +194,8 @@ class RunFolder:
 
     # --- run.json --------------------------------------------------------------------------------------------
     def facts(self) -> dict[str, Any]:
-        """run.json. `state` is `interrupted` where it says the run goes on but no launcher lives."""
+        """run.json. Where it says that the run goes on, `state` is `interrupted` if no launcher lives, and `unknown` if
+        that cannot be told."""
         facts = self.read(self.path / "run.json")
         fits(facts, FACTS, str(self.path / "run.json"))
         if missing := [name for name in NEEDED if facts.get(name) is None]:
@@ -201,8 +203,8 @@ class RunFolder:
         for launch in facts["launches"]:
             if launch.get("started") is None or not math.isfinite(launch["started"]):
                 raise FormatError(f"{self.path / 'run.json'}: launches: one has no time at which it started")
-        if facts["state"] not in ENDED and not self.is_held():
-            facts["state"] = "interrupted"
+        if facts["state"] not in ENDED and (held := self.is_held()) is not Held.HELD:
+            facts["state"] = "unknown" if held is Held.UNKNOWN else "interrupted"
         return facts
 
     def created(self) -> float:
@@ -222,7 +224,7 @@ class RunFolder:
     def hold(self) -> int:
         """Take the run for this process."""
         with writing(self.path):
-            return lock.hold(self.path / "lock", f"{self.name} is running already (`headway status`)")
+            return locks.take(self.path / "lock", f"{self.name} is running already (`headway status`)")
 
     def keep_reserve(self) -> None:
         """Take some room on the disk now: a disk that gets full must still take how the run ended."""
@@ -235,5 +237,6 @@ class RunFolder:
         with contextlib.suppress(OSError):
             (self.path / "reserve").unlink(missing_ok=True)
 
-    def is_held(self) -> bool:
-        return lock.is_held(self.path / "lock")
+    def is_held(self) -> Held:
+        """Whether a launcher lives."""
+        return locks.is_held(self.path / "lock")

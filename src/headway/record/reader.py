@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from headway.errors import FormatError, HeadwayError, MissingFile
 
 MOST_JSON = 64 * 2**20  # bytes of a JSON file
-MOST_ROWS = 64 * 2**30  # bytes of a file of rows
+MOST_ROWS = 16 * 2**30  # bytes of a file of rows
 MOST_LINE = 16 * 2**20  # bytes of a row, as DuckDB has it
 MOST_LEVELS = 60  # of nesting; a job file has 50 at most
 LAST_BYTES = 64 * 2**10

@@ -52,7 +52,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """created, preparing, starting, running, stopping, finished, stopped, failed, or interrupted."""
+        """created, preparing, starting, running, stopping, finished, stopped, failed, interrupted, or unknown."""
         return str(self.facts["state"])
 
     @cached_property

@@ -267,6 +267,8 @@ def _in_words(state: str) -> str:
     """The state of a run or a trial, as a note says it."""
     if state == "created":
         return "not started yet"
+    if state == "unknown":
+        return "not known whether it still runs"
     return f"still {state}" if state in UNDER_WAY else state.replace("_", " ")
 
 

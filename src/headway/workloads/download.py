@@ -8,7 +8,6 @@ A source is anything with a label and `get`. What it brings is never trusted: si
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -22,7 +21,8 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Protocol
 
-from headway.errors import DataError
+from headway import locks
+from headway.errors import Busy, DataError
 from headway.workloads.base import Progress
 
 CHUNK = 1 << 16
@@ -209,18 +209,18 @@ def _try(source: Source, files: Sequence[File], folder: Path, progress: Progress
 @contextmanager
 def _lock(folder: Path, progress: Progress) -> Iterator[None]:
     """Held by one process at a time; the system frees it when its holder ends, however that happens."""
-    deadline = time.monotonic() + LOCK_SECONDS
-    with (folder / ".lock").open("w", encoding="utf-8") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise DataError(
-                        f"another process has been fetching into {folder} for {LOCK_SECONDS / 60:.0f} minutes; "
-                        "end it and try again"
-                    ) from None
-                progress("waiting for another process that fetches the same data", 0, None)
-                time.sleep(0.2)
+
+    def waiting() -> None:
+        progress("waiting for another process that fetches the same data", 0, None)
+
+    complaint = (
+        f"another process has been fetching into {folder} for {LOCK_SECONDS / 60:.0f} minutes; end it and try again"
+    )
+    try:
+        lock = locks.take(folder / ".lock", complaint, LOCK_SECONDS, waiting, pause=0.2)
+    except Busy as error:
+        raise DataError(str(error)) from None
+    try:
         yield
+    finally:
+        os.close(lock)

@@ -7,12 +7,13 @@ lock can be taken is of a dead box, and what it names is removed: nothing else i
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from headway import locks
+from headway.errors import StorageError
 from headway.host import control_groups
 from headway.host.leftovers import state_folder
 from headway.record.files import to_json
@@ -30,8 +31,7 @@ class StateFile:
         folder = state_folder() if folder is None else folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path = folder / f"{self.name}.json"
-        self.lock = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self.lock, fcntl.LOCK_EX)
+        self.lock = locks.wait(self.path, new=True)
         content = {"format": FORMAT, "run": run, "groups": [self.group(host) for host in hosts]}
         os.write(self.lock, to_json(content).encode())
 
@@ -68,14 +68,12 @@ def _of_dead_boxes(folder: Path) -> Iterator[Path]:
     """Each is locked while it is looked at, so that two who clean at once do not meet."""
     for path in sorted(folder.glob(f"{control_groups.PREFIX}*.json")) if folder.is_dir() else ():
         try:
-            lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
+            lock = locks.attempt(path)
+        except StorageError:  # no file of ours
+            continue
+        if lock is None:
             continue
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            continue
-        else:
             yield path
         finally:
             os.close(lock)
