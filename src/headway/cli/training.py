@@ -198,6 +198,7 @@ def stop(
     Each task ends after its present step; the chief saves, evaluates and exports the model.
     """
     from headway.launch.control import ask
+    from headway.launch.identity import signal_launcher
     from headway.record.folder import RunFolder
 
     folder = RunFolder.find(root_of(runs), run)
@@ -207,7 +208,8 @@ def stop(
         ask(folder.control_socket, {"do": "stop", "now": now})
     except Busy:  # it prepares (fetches data) and does not listen yet, or has just ended
         if folder.is_held():
-            os.kill(folder.facts()["launches"][-1]["pid"], signal.SIGINT)
+            launches = folder.facts()["launches"]
+            signal_launcher(folder.name, launches[-1] if launches else {}, signal.SIGINT)
     deadline = time.monotonic() + STOP_LIMIT
     while folder.is_held():
         if time.monotonic() > deadline:
