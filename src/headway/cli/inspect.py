@@ -14,6 +14,7 @@ import typer
 
 from headway.cli.output import Format, Output, number, print_json, print_table
 from headway.cli.training import Root, root_of
+from headway.cli.visible import visible
 from headway.errors import HeadwayError, NotFound, SpecError
 from headway.plural import counted
 
@@ -159,9 +160,10 @@ def logs(
     task: Annotated[
         str | None, typer.Option("--task", help="Only this task, such as worker/0, agent or launcher.")
     ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="The bytes as they are, control characters and all.")] = False,
     root: Root = None,
 ) -> None:
-    """What the tasks of a run printed."""
+    """What the tasks of a run printed, with control characters shown as \\x1b."""
     from headway.record.folder import RunFolder
     from headway.record.tables import who_wrote
 
@@ -174,7 +176,11 @@ def logs(
             raise NotFound(f"{folder.name} has no log of {task!r}; there are: {', '.join(files)}")
         for who, path in files.items():
             if task in (None, who):
-                for line in _new_lines(path, offsets, whole_only=alive and follow):
+                data = _new_bytes(path, offsets, whole_only=alive and follow)
+                if raw:
+                    sys.stdout.buffer.write(data)
+                    sys.stdout.flush()
+                for line in () if raw else _lines(data):
                     print(line if task else f"{who:>10} | {line}", flush=True)
         if not follow or not alive:
             break
@@ -183,14 +189,20 @@ def logs(
         print(f"{folder.name}: its tasks printed nothing (what they did: headway show {folder.name})", file=sys.stderr)
 
 
-def _new_lines(path: Path, offsets: dict[Path, int], whole_only: bool) -> list[str]:
+def _new_bytes(path: Path, offsets: dict[Path, int], whole_only: bool) -> bytes:
     with path.open("rb") as file:
         file.seek(offsets.get(path, 0))
         data = file.read()
     if whole_only:
         data = data[: data.rfind(b"\n") + 1]
     offsets[path] = offsets.get(path, 0) + len(data)
-    return data.decode("utf-8", errors="replace").splitlines()
+    return data
+
+
+def _lines(data: bytes) -> list[str]:
+    """A carriage return begins a line, too: a bar that is drawn again and again."""
+    text = data.decode("utf-8", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+    return [visible(line) for line in text.removesuffix("\n").split("\n")] if text else []
 
 
 def query(

@@ -209,7 +209,11 @@ def stop(
     except Busy:  # it prepares (fetches data) and does not listen yet, or has just ended
         if folder.is_held():
             launches = folder.facts()["launches"]
-            signal_launcher(folder.name, launches[-1] if launches else {}, signal.SIGINT)
+            try:
+                signal_launcher(folder.name, launches[-1] if launches else {}, signal.SIGINT)
+            except Busy:
+                if folder.is_held():  # else it has just ended
+                    raise
     deadline = time.monotonic() + STOP_LIMIT
     while folder.is_held():
         if time.monotonic() > deadline:
