@@ -34,11 +34,12 @@ def runs(root: Root = None, output: Output = Format.text) -> None:
     """Every run, oldest first, with its main figures (all of them: -o json)."""
     from headway.record.run import load_all
     from headway.record.seal import result
+    from headway.spec.secrets import without_secrets
 
     figures = []
     for run in load_all(root_of(root)):
         try:
-            figures.append(result(run))
+            figures.append(without_secrets(result(run)))
         except HeadwayError as error:  # one damaged run must not hide the others
             print(f"headway: {error}", file=sys.stderr)
     if output is Format.json:
@@ -87,15 +88,16 @@ def show(run: RunName, root: Root = None, output: Output = Format.text) -> None:
     from headway.record.folder import LAUNCHER
     from headway.record.run import load
     from headway.record.seal import result
+    from headway.spec.secrets import without_secrets
 
     found = load(run, root_of(root))
-    figures = result(found)
+    figures = without_secrets(result(found))
     evaluations, events = found.rows("evaluations"), found.rows("events")
     if output is Format.json:
         print_json(
             {
                 **figures,
-                "job": found.job,
+                "job": without_secrets(found.job),
                 "choices": found.choices,
                 "environment": found.environment,
                 "evaluations": evaluations,
