@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -18,4 +20,6 @@ def test_no_folder_makes_a_reading_command_misbehave(tmp_path: Path) -> None:
 
 @pytest.mark.system
 def test_nor_do_two_thousand(tmp_path: Path) -> None:
-    check(2000, tmp_path)
+    halves = [tmp_path / "1", tmp_path / "2"]  # one for each core
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        list(pool.map(check, [1000, 1000], halves, [1, 2]))

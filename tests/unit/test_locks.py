@@ -249,7 +249,7 @@ def test_the_state_of_a_run_whose_lock_cannot_be_opened(
     tmp_path: Path, written: str, make: Callable[[Path], Any], state: str
 ) -> None:
     folder = RunFolder.create(tmp_path, "test")
-    folder.write_facts({"state": written, "reason": None})
+    folder.write_facts({"name": "x", "state": written, "reason": None, "created": 1.0, "launches": []})
     make(folder.path / "lock")
     before = sorted(folder.path.iterdir())
     assert folder.facts()["state"] == state
@@ -267,7 +267,7 @@ def test_a_run_whose_lock_is_something_else_is_not_started(tmp_path: Path) -> No
 def of_another(tmp_path: Path) -> RunFolder:
     """A run that says it runs, with a lock that cannot be opened."""
     folder = RunFolder.create(tmp_path, "test")
-    folder.write_facts({"state": "running", "reason": None, "created": 1.0, "launches": []})
+    folder.write_facts({"name": "x", "state": "running", "reason": None, "created": 1.0, "launches": []})
     os.mkfifo(folder.path / "lock")
     return folder
 
@@ -282,7 +282,7 @@ def test_a_run_that_may_be_running_is_left_alone(of_another: RunFolder, command:
 def test_status_names_a_run_that_may_be_running(of_another: RunFolder) -> None:
     root = str(of_another.path.parent)
     assert f"{of_another.name}: unknown" in CliRunner().invoke(app, ["status", "--runs", root]).output
-    of_another.write_facts({"state": "finished", "reason": None, "created": 1.0, "launches": []})
+    of_another.write_facts({"name": "x", "state": "finished", "reason": None, "created": 1.0, "launches": []})
     assert "nothing runs" in CliRunner().invoke(app, ["status", "--runs", root]).output
 
 

@@ -19,7 +19,7 @@ from headway.report.html import html
 from headway.report.markdown import markdown
 from headway.report.notebook import notebook
 from headway.report.page import page
-from headway.report.secrets import is_secret, redacted
+from headway.spec.secrets import is_secret, redacted, without_secrets
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -37,6 +37,14 @@ from made_runs import Made, make_run
         ("python train.py --data s3://me:hunter2@host/x", "python train.py --data s3://me:***@host/x"),
         ("python train.py --use-auth --steps 5", "python train.py --use-auth --steps 5"),
         ("python train.py 'hunter2", "***"),
+        ("t.py -p hunter2 --x 1", "t.py -p *** --x 1"),
+        ("mysql -phunter2 -u me", "mysql -p*** -u me"),
+        ("curl --header 'Authorization: Bearer hunter2' x", "curl --header 'Authorization: ***' x"),
+        ("curl -H 'X-Api-Key: hunter2' x", "curl -H 'X-Api-Key: ***' x"),
+        ("t.py credential=hunter2 api_key=hunter2", "t.py credential=*** api_key=***"),
+        ("t.py -p 8080", "t.py -p 8080"),
+        ("t.py -port 5 --tokenizer gpt2 --num_tokens 5", "t.py -port 5 --tokenizer gpt2 --num_tokens 5"),
+        ("curl -H 'Accept: text/html' x", "curl -H 'Accept: text/html' x"),
     ],
 )
 def test_values_of_secret_options_are_hidden(command: str, shown: str) -> None:
@@ -47,6 +55,15 @@ def test_a_command_without_secrets_stays_as_it_was_written() -> None:
     for command in ('python train.py --tokenizer "bert base" --max-tokens 128', "sh -c 'python train.py; true'"):
         assert redacted(command) == command
     assert not is_secret("keyboard")
+
+
+def test_a_job_is_shown_without_secrets() -> None:
+    workload = {
+        "command": ["t.py", "--token", "hunter2", "-H", "Cookie: hunter2"],
+        "env": {"A_KEY": "hunter2", "B": "1"},
+    }
+    shown = {"command": ["t.py", "--token", "***", "-H", "Cookie: ***"], "env": {"A_KEY": "***", "B": "1"}}
+    assert without_secrets({"workload": workload, "steps": 5}) == {"workload": shown, "steps": 5}
 
 
 def test_no_form_of_a_report_tells_a_secret(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from headway import __version__
 from headway.cli import bench, data, figures, findings, init, inspect, launch, report, setup, sweeps, training
+from headway.cli.visible import guarded
 from headway.errors import INTERRUPTED_EXIT_CODE, HeadwayError, StorageError
 
 EPILOG = """
@@ -57,6 +58,12 @@ sweeps.add_to(app)
 
 
 def main() -> None:
+    """The command, with nothing printed that would steer a terminal."""
+    with guarded():
+        _main()
+
+
+def _main() -> None:
     """A user's mistake gives its message and an exit code; a traceback is a bug of ours."""
     try:
         app(prog_name="headway")

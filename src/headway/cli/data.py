@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli.output import Format, Output, print_json, print_table
+from headway.cli.visible import beneath, visible
 from headway.errors import DataError, NotFound, SpecError
 from headway.plural import counted
 
@@ -207,14 +208,16 @@ def _settings(name: str, settings: dict[str, Any], overrides: list[str]) -> Sett
 @contextmanager
 def _progress(doing: str) -> Iterator[Progress]:
     """Shows what comes or goes: a bar on a terminal, a line for each thing elsewhere."""
+    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
     tasks: dict[str, Any] = {}
-    with Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), transient=True) as bar:
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
+    with Progress(*columns, console=Console(file=beneath()), transient=True) as bar:
 
         def show(what: str, done: int, total: int | None) -> None:
             if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
+                tasks[what] = bar.add_task(visible(what), total=total)
                 if not bar.console.is_terminal:
                     print(f"{doing} {what} ...", flush=True)
             bar.update(tasks[what], completed=done, total=total)

@@ -15,12 +15,14 @@ import typer
 from headway.cli.output import Format, Output, number, print_json, print_table
 from headway.cli.reading import careful, say_damaged
 from headway.cli.training import Root, root_of
+from headway.cli.visible import visible
 from headway.errors import HeadwayError, NotFound, SpecError
 from headway.plural import counted
 
 if TYPE_CHECKING:
     from headway.record.folder import RunFolder
 
+MOST_LOG = 8 * 2**20  # bytes of a log that are read at once
 LEAST_MEMORY, MOST_MEMORY = 64 * 2**20, 2**40  # of a query, in bytes
 RunName = Annotated[str, typer.Argument(help="A run's name, its beginning, its path, or `last`.", show_default=False)]
 
@@ -37,11 +39,12 @@ def runs(root: Root = None, output: Output = Format.text) -> None:
     """Every run, oldest first, with its main figures (all of them: -o json)."""
     from headway.record.run import load_all
     from headway.record.seal import result
+    from headway.spec.secrets import without_secrets
 
     figures = []
     for run in load_all(root_of(root)):
         try:
-            figures.append(result(run))
+            figures.append(without_secrets(result(run)))
         except HeadwayError as error:  # one damaged run must not hide the others
             say_damaged(error)
     if output is Format.json:
@@ -90,15 +93,16 @@ def show(run: RunName, root: Root = None, output: Output = Format.text) -> None:
     from headway.record.folder import LAUNCHER
     from headway.record.run import load
     from headway.record.seal import result
+    from headway.spec.secrets import without_secrets
 
     found = load(run, root_of(root))
-    figures = result(found)
+    figures = without_secrets(result(found))
     evaluations, events = found.rows("evaluations"), found.rows("events")
     if output is Format.json:
         print_json(
             {
                 **figures,
-                "job": found.job,
+                "job": without_secrets(found.job),
                 "choices": found.choices,
                 "environment": found.environment,
                 "evaluations": evaluations,
@@ -163,9 +167,10 @@ def logs(
     task: Annotated[
         str | None, typer.Option("--task", help="Only this task, such as worker/0, agent or launcher.")
     ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="The bytes as they are, control characters and all.")] = False,
     root: Root = None,
 ) -> None:
-    """What the tasks of a run printed."""
+    """What the tasks of a run printed, with control characters shown as \\x1b."""
     from headway.record.folder import RunFolder
     from headway.record.tables import who_wrote
 
@@ -178,7 +183,11 @@ def logs(
             raise NotFound(f"{folder.name} has no log of {task!r}; there are: {', '.join(files)}")
         for who, path in files.items():
             if task in (None, who):
-                for line in _new_lines(folder, path, offsets, whole_only=alive and follow):
+                data = _new_bytes(folder, path, offsets, whole_only=alive and follow)
+                if raw:
+                    sys.stdout.buffer.write(data)
+                    sys.stdout.flush()
+                for line in () if raw else _lines(data):
                     print(line if task else f"{who:>10} | {line}", flush=True)
         if not follow or not alive:
             break
@@ -187,14 +196,25 @@ def logs(
         print(f"{folder.name}: its tasks printed nothing (what they did: headway show {folder.name})", file=sys.stderr)
 
 
-def _new_lines(folder: RunFolder, path: Path, offsets: dict[Path, int], whole_only: bool) -> list[str]:
-    with folder.reader.open(path) as file:
-        file.seek(offsets.get(path, 0))
-        data = file.read()
+def _new_bytes(folder: RunFolder, path: Path, offsets: dict[Path, int], whole_only: bool) -> bytes:
+    """What was not shown yet; of a long log that was never shown its end."""
+    with folder.reader.open(path, sys.maxsize) as file:
+        if path not in offsets:
+            offsets[path] = max(0, os.fstat(file.fileno()).st_size - MOST_LOG)
+            if offsets[path]:
+                print(f"headway: {path}: only its last {MOST_LOG:,} bytes are shown", file=sys.stderr)
+        file.seek(offsets[path])
+        data = file.read(MOST_LOG)
     if whole_only:
         data = data[: data.rfind(b"\n") + 1]
-    offsets[path] = offsets.get(path, 0) + len(data)
-    return data.decode("utf-8", errors="replace").splitlines()
+    offsets[path] += len(data)
+    return data
+
+
+def _lines(data: bytes) -> list[str]:
+    """A carriage return begins a line, too: a bar that is drawn again and again."""
+    text = data.decode("utf-8", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+    return [visible(line) for line in text.removesuffix("\n").split("\n")] if text else []
 
 
 def query(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headway.cli.output import Format, is_terminal
 from headway.cli.top import REFRESH, evaluation_text, left_text, progress_text, render
+from headway.cli.visible import beneath, visible
 from headway.plural import counted
 from headway.record import standstills
 from headway.record.usage import jump_in_words
@@ -103,10 +104,12 @@ class Display(Lines):
         self._next_look = 0.0
 
     def begin(self, job: Job, choices: Sequence[dict[str, Any]]) -> None:
+        from rich.console import Console
         from rich.live import Live
 
         super().begin(job, choices)
-        self._live = Live(get_renderable=self._render, refresh_per_second=REFRESH, transient=True)
+        out = Console(file=beneath())
+        self._live = Live(console=out, get_renderable=self._render, refresh_per_second=REFRESH, transient=True)
         self._live.start()
 
     def finish(self) -> None:
@@ -116,12 +119,12 @@ class Display(Lines):
 
     def line(self, text: str) -> None:
         if hasattr(self, "_live"):
-            self.happened.append(text)
+            self.happened.append(visible(text))
         else:
             print(text)
 
     def fetching(self, what: str, done: int, total: int | None) -> None:
-        self.doing = f"fetching {what}: {format_bytes(done)}" + (f" of {format_bytes(total)}" if total else "")
+        self.doing = f"fetching {visible(what)}: {format_bytes(done)}" + (f" of {format_bytes(total)}" if total else "")
 
     def noted(self, kind: str, fields: dict[str, Any]) -> None:
         if kind == "state":

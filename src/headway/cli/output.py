@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from headway.cli.visible import beneath, in_json, visible
+
 
 class Format(StrEnum):
     text = "text"
@@ -27,7 +29,7 @@ def is_terminal() -> bool:
 def print_json(value: Any) -> None:
     from headway.record.files import to_json
 
-    print(to_json(json.loads(json.dumps(value, default=str)), indent=2))
+    print(in_json(to_json(json.loads(json.dumps(value, default=str)), indent=2)))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[str] = ()) -> None:
@@ -38,14 +40,16 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], right: Se
 
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", no_wrap=not is_terminal())
+        table.add_column(
+            Text(visible(column)), justify="right" if column in right else "left", no_wrap=not is_terminal()
+        )
     for row in rows:
-        table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
-    out = Console(highlight=False, width=None if is_terminal() else 1000)
+        table.add_row(*(Text("-" if cell is None else visible(str(cell))) for cell in row))
+    out = Console(file=beneath(), highlight=False, width=None if is_terminal() else 1000)
     with out.capture() as capture:
         out.print(table)
     for line in capture.get().splitlines():
-        print(line.rstrip())
+        print(line.rstrip(), file=beneath())
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -9,6 +9,7 @@ from headway.cli.output import number
 from headway.plural import counted
 from headway.record.folder import RunFolder, default_root
 from headway.record.usage import limits_of
+from headway.spec.secrets import redacted
 from headway.units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _global_batch(figures: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _program_lines(figures: dict[str, Any]) -> list[tuple[str, str]]:
     """Of a user's own program: what it told of itself, and by what means."""
-    lines = [("command", figures["command"])]
+    lines = [("command", redacted(figures["command"]))]
     if not figures["tasks"]:
         lines.append(("steps", "none were counted; docs/own-code.md says how a program tells of them"))
     else:

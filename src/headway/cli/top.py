@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headway.cli.output import number
 from headway.cli.training import status_of
+from headway.cli.visible import beneath, visible_in
 from headway.plural import counted
 from headway.units import format_bytes, format_rate, format_seconds
 
@@ -45,7 +46,7 @@ def show(folder: RunFolder) -> None:
 
 def watch(folder: RunFolder) -> None:
     """In place, until the run ends or the user has seen enough."""
-    from rich.console import Group
+    from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
 
@@ -54,7 +55,7 @@ def watch(folder: RunFolder) -> None:
     hint = Text("q: leave; the run goes on", style="dim")
     key, leaves = "", False
     try:
-        with pressed() as wait, Live(auto_refresh=False) as live:
+        with pressed() as wait, Live(console=Console(file=beneath()), auto_refresh=False) as live:
             while not (leaves := key in ("q", "Q")) and folder.is_held():
                 live.update(Group(render(status_of(folder, pids=False), spare=2), hint), refresh=True)
                 key = wait(1 / REFRESH)
@@ -70,7 +71,7 @@ def watch(folder: RunFolder) -> None:
 # --- the picture -----------------------------------------------------------------------------------------------------
 def render(status: dict[str, Any], spare: int | None = None) -> RenderableType:
     """A status as a picture. `spare`: lines of the terminal that others need; None: there is no end of lines."""
-    return Picture(status, spare)
+    return Picture(visible_in(status), spare)
 
 
 @dataclass(frozen=True)

@@ -100,8 +100,8 @@ def resume(
     from headway.record.folder import RunFolder
 
     folder = RunFolder.find(root_of(runs), run)
-    folder.reader.refuse_links()
     check_resumable(folder, overrides or [])
+    folder.reader.refuse_links()
     metrics = listen_at(metrics_port)
     if overrides:
         change_job(folder, overrides)
@@ -199,6 +199,7 @@ def stop(
     Each task ends after its present step; the chief saves, evaluates and exports the model.
     """
     from headway.launch.control import ask
+    from headway.launch.identity import signal_launcher
     from headway.record.folder import RunFolder
 
     folder = RunFolder.find(root_of(runs), run)
@@ -208,7 +209,12 @@ def stop(
         ask(folder.control_socket, {"do": "stop", "now": now})
     except Busy:  # it prepares (fetches data) and does not listen yet, or has just ended
         if folder.is_held():
-            os.kill(folder.facts()["launches"][-1]["pid"], signal.SIGINT)
+            launches = folder.facts()["launches"]
+            try:
+                signal_launcher(folder.name, launches[-1] if launches else {}, signal.SIGINT)
+            except Busy:
+                if folder.is_held():  # else it has just ended
+                    raise
     deadline = time.monotonic() + STOP_LIMIT
     while folder.is_held():
         if time.monotonic() > deadline:

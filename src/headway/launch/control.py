@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import socket
+import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,13 @@ async def serve(path: Path, handle: Handler) -> asyncio.AbstractServer:
         os.close(folder)
 
 
+def _check(path: str) -> None:
+    """OSError unless it is a socket of ours itself: a link in a stranger's folder may lead anywhere."""
+    found = os.lstat(path)
+    if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.getuid():
+        raise PermissionError(path)
+
+
 def ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
     """The launcher's answer; Busy when there is none to ask."""
     try:
@@ -63,6 +71,7 @@ def ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(LIMIT)
         try:
+            _check(short)
             connection.connect(short)
             connection.sendall(json.dumps(request).encode() + b"\n")
             with connection.makefile("rb") as stream:

@@ -23,6 +23,7 @@ from headway import clock, workloads
 from headway.errors import HeadwayError, StorageError
 from headway.launch import control, environments, exposition
 from headway.launch.commands import files_of, task_command
+from headway.launch.identity import identity
 from headway.launch.messages import (
     Action,
     AgentLost,
@@ -104,7 +105,7 @@ class Launcher:
     def _run(self, limit: float | None) -> End:
         facts = self.folder.facts()
         ahead = clock.begin(not_before=_last_time(self.folder, facts))
-        facts["launches"].append({"started": clock.now(), "pid": os.getpid()})
+        facts["launches"].append({"started": clock.now(), **identity()})
         self._facts = facts
         self.folder.keep_reserve()
         self._events = EventWriter(self.folder.events(LAUNCHER))

@@ -20,6 +20,7 @@ from headway.record.run import Run
 from headway.record.seal import result
 from headway.record.shapes import RUN_COLUMNS
 from headway.record.tables import TABLES, no_rows, quoted, select_table
+from headway.spec.secrets import without_secrets
 from headway.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def _make_tables(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> 
         connection.execute(f"create temp view {name} as {rates(name, f'select * from {shape.base}', 'run')}")
     connection.execute(f"create table runs ({', '.join(f'{name} {kind}' for name, kind in RUN_COLUMNS.items())})")
     for run in runs:
-        figures = result(run)
+        figures = without_secrets(result(run))
         marks = ", ".join("?" for _ in RUN_COLUMNS)
         connection.execute(f"insert into runs values ({marks})", [figures.get(name) for name in RUN_COLUMNS])
 

@@ -22,9 +22,9 @@ from headway.report.checked import commit_of, environment_of, text_of
 from headway.report.curves import curves, step_times
 from headway.report.happened import happened, network_got
 from headway.report.own_time import OwnTime, own_time
-from headway.report.secrets import redacted
 from headway.report.settings import settings_of
 from headway.report.timeline import timeline
+from headway.spec.secrets import redacted
 
 if TYPE_CHECKING:
     import duckdb

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from headway.report.secrets import HIDDEN, is_secret, redacted
 from headway.spec.load import flat
+from headway.spec.secrets import HIDDEN, is_secret, redacted
 
 NO_DIFFERENCE = ("name", "seed", "expose", "limits", "monitor", "site.ports", "site.core_speed")
 """They name a run, or follow the machine: runs that differ in them alone are repeats of one another."""
