@@ -40,6 +40,7 @@ import psutil  # noqa: F401  isort:skip
 import pydantic  # noqa: F401  isort:skip
 import pytest  # isort:skip
 import rich.console  # noqa: F401  isort:skip
+import scipy.stats  # noqa: F401  isort:skip
 import typer  # noqa: F401  isort:skip
 
 HERE = Path(__file__).resolve().parent

@@ -64,7 +64,7 @@ def loaded_by(*code: str) -> set[str]:
     return {name.split(".")[0] for name in done.stdout.splitlines()[-1].split()}
 
 
-HEAVY = {"tensorflow", "keras", "duckdb", "numpy", "pydantic", "yaml"}
+HEAVY = {"tensorflow", "keras", "duckdb", "numpy", "scipy", "pydantic", "yaml"}
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -78,6 +78,10 @@ def test_help_loads_nothing_heavy() -> None:
 
 def test_the_agent_stays_small() -> None:
     assert loaded_by("import headway.agent.agent") & (HEAVY | {"rich", "typer"}) == set()
+
+
+def test_modules_that_use_scipy_load_it_when_they_need_it() -> None:
+    assert "scipy" not in loaded_by("import headway.metrics.estimate, headway.bench.judge")
 
 
 def test_validating_a_job_needs_no_tensorflow() -> None:

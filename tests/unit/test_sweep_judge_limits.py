@@ -100,6 +100,8 @@ def test_a_rank_sum_counts_deviations_from_chance() -> None:
     assert rank_sum(np.array([1.0, 4.0]), np.array([2.0, 3.0])) == 0.0
     assert rank_sum(np.array([1.0, 2.0]), np.array([3.0])) == pytest.approx(1 / math.sqrt(2 * 4 / 12))
     assert rank_sum(np.array([]), np.array([1.0])) == 0.0
+    assert rank_sum(np.array([1.0]), np.array([])) == 0.0
+    assert rank_sum(np.ones(8), np.ones(8)) == 0.0, "equal values share their ranks"
 
 
 def test_a_run_without_any_steps_is_short() -> None:

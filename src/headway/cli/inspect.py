@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +23,8 @@ from headway.plural import counted
 if TYPE_CHECKING:
     from headway.record.folder import RunFolder
 
-MOST_LOG = 8 * 2**20  # bytes of a log that are read at once
+MOST_LOG = 8 * 2**20  # bytes of a log that are shown as text
+PIECE = 2**18  # bytes of a log that are read at once
 LEAST_MEMORY, MOST_MEMORY = 64 * 2**20, 2**40  # of a query, in bytes
 RunName = Annotated[str, typer.Argument(help="A run's name, its beginning, its path, or `last`.", show_default=False)]
 
@@ -183,12 +185,12 @@ def logs(
             raise NotFound(f"{folder.name} has no log of {task!r}; there are: {', '.join(files)}")
         for who, path in files.items():
             if task in (None, who):
-                data = _new_bytes(folder, path, offsets, whole_only=alive and follow)
-                if raw:
-                    sys.stdout.buffer.write(data)
-                    sys.stdout.flush()
-                for line in () if raw else _lines(data):
-                    print(line if task else f"{who:>10} | {line}", flush=True)
+                for data in _new_pieces(folder, path, offsets, alive and follow, sys.maxsize if raw else MOST_LOG):
+                    if raw:
+                        sys.stdout.buffer.write(data)
+                        sys.stdout.flush()
+                    for line in () if raw else _lines(data):
+                        print(line if task else f"{who:>10} | {line}", flush=True)
         if not follow or not alive:
             break
         time.sleep(0.2)
@@ -196,19 +198,27 @@ def logs(
         print(f"{folder.name}: its tasks printed nothing (what they did: headway show {folder.name})", file=sys.stderr)
 
 
-def _new_bytes(folder: RunFolder, path: Path, offsets: dict[Path, int], whole_only: bool) -> bytes:
-    """What was not shown yet; of a long log that was never shown its end."""
+def _new_pieces(
+    folder: RunFolder, path: Path, offsets: dict[Path, int], whole_only: bool, most: int
+) -> Iterator[bytes]:
+    """What was not shown yet, piece by piece; of a log longer than `most` that was never shown its end."""
     with folder.reader.open(path, sys.maxsize) as file:
+        size = os.fstat(file.fileno()).st_size
         if path not in offsets:
-            offsets[path] = max(0, os.fstat(file.fileno()).st_size - MOST_LOG)
+            offsets[path] = max(0, size - most)
             if offsets[path]:
-                print(f"headway: {path}: only its last {MOST_LOG:,} bytes are shown", file=sys.stderr)
-        file.seek(offsets[path])
-        data = file.read(MOST_LOG)
-    if whole_only:
-        data = data[: data.rfind(b"\n") + 1]
-    offsets[path] += len(data)
-    return data
+                what = f"only the last {most // 2**20} MiB of {size:,} bytes are shown (--raw shows all)"
+                print(f"headway: {path.name}: {what}", file=sys.stderr)
+        while True:
+            file.seek(offsets[path])
+            data = file.read(PIECE)
+            whole = data[: data.rfind(b"\n") + 1]
+            if whole or whole_only:  # else a line that is longer than a piece, or has no end
+                data = whole
+            if not data:
+                return
+            offsets[path] += len(data)
+            yield data
 
 
 def _lines(data: bytes) -> list[str]:

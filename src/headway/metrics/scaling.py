@@ -201,7 +201,7 @@ def _is_superlinear(tasks: Floats, rates: Floats) -> bool:
 
 def _least_squares(rows: Floats, wanted: Floats) -> list[float] | None:
     """The best parameters of which none is negative, and the first (a time) is positive: every choice of which are zero
-    is tried."""
+    is tried. Not scipy.optimize.nnls, which may hold the first at zero, too: then there is no rate of one task."""
     best: tuple[float, list[float]] | None = None
     for kept in product([False, True], repeat=rows.shape[1] - 1):
         columns = [0, *(index + 1 for index, is_kept in enumerate(kept) if is_kept)]
