@@ -164,7 +164,8 @@ def _places(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def check(num_cases: int, place: Path, first: int = 0) -> Counter[int]:
-    """How often each exit code came, of cases that follow from `first`; AssertionError with what was done where a command breaks a promise."""
+    """How often each exit code came, of cases that follow from `first`. AssertionError where a command breaks a promise,
+    with what was done."""
     codes: Counter[int] = Counter()
     original = place / "original"
     corpus = unpacked(original)
@@ -226,7 +227,8 @@ def check(num_cases: int, place: Path, first: int = 0) -> Counter[int]:
         arguments = [_filled(word, words) for word in shlex.split(command)]
         said = answer(arguments)
         codes[said["code"]] += 1
-        about = f"{command}: {'; '.join(tampering.done)} (number {number}): exit code {said['code']}\n{said['output'][-3000:]}"
+        about = f"{command}: {'; '.join(tampering.done)} (number {number}): exit code {said['code']}\n"
+        about += said["output"][-3000:]
         assert "Traceback" not in said["output"], about
         assert 0 <= said["code"] < 10, about
         assert said["seconds"] < MOST_SECONDS * BUSY, f"{said['seconds']:.1f} s: {about}"

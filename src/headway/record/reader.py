@@ -256,7 +256,7 @@ def fits(value: Any, shape: Any, where: str) -> None:
         return
     if shape == NUMBER:
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        is_right = is_number and (abs(value) < LARGEST or value in (math.inf, -math.inf) or math.isnan(value))
+        is_right = is_number and (abs(value) < LARGEST or (isinstance(value, float) and not math.isfinite(value)))
     elif shape == TEXT:
         is_right = isinstance(value, str)
     else:
