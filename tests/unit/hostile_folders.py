@@ -164,7 +164,7 @@ def _places(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def check(num_cases: int, place: Path, first: int = 0) -> Counter[int]:
-    """How often each exit code came, of cases that follow from `first`. AssertionError where a command breaks a promise,
+    """How often each exit code came, of cases that follow from `first`. AssertionError where a promise is broken,
     with what was done."""
     codes: Counter[int] = Counter()
     original = place / "original"
